@@ -80,6 +80,8 @@ pub enum Output {
     Name,
     /// All columns of a list, for spreadsheets.
     Csv,
+    /// JSON, an item of a list a line.
+    Jsonl,
 }
 
 /// For whom is printed.
@@ -99,6 +101,8 @@ pub enum Layout {
     Within(Option<usize>),
     Wide,
     Csv,
+    /// An item a line, of JSON.
+    Lines,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -116,13 +120,14 @@ impl Printer {
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
         let format = match output {
             Output::Table | Output::Wide | Output::Csv => Format::Table,
-            Output::Json => Format::Json,
+            Output::Json | Output::Jsonl => Format::Json,
             Output::Yaml => Format::Yaml,
             Output::Name => Format::Name,
         };
         let layout = match output {
             Output::Wide => Layout::Wide,
             Output::Csv => Layout::Csv,
+            Output::Jsonl => Layout::Lines,
             _ => Layout::Within(if terminal { terminal_width() } else { None }),
         };
         Self { format, headers, layout, colours }
@@ -154,6 +159,7 @@ impl Printer {
                     say!("{}", name(item))?;
                 }
             }
+            Format::Json if self.layout == Layout::Lines => items.iter().try_for_each(|item| self.value(item))?,
             Format::Json | Format::Yaml => self.value(&items)?,
         }
         Ok(())
@@ -163,7 +169,7 @@ impl Printer {
     pub fn rows(&self, columns: &[Column], rows: Vec<Vec<String>>) -> String {
         let (wide, width) = match self.layout {
             Layout::Within(width) => (false, width),
-            Layout::Wide | Layout::Csv => (true, None),
+            Layout::Wide | Layout::Csv | Layout::Lines => (true, None),
         };
         let shown: Vec<usize> = (0..columns.len()).filter(|index| wide || !columns[*index].wide).collect();
         let of = |row: Vec<String>| shown.iter().filter_map(|index| row.get(*index).cloned()).collect();
@@ -174,6 +180,9 @@ impl Printer {
     /// Prints one value for programs (YAML also where a table was asked for: it reads well).
     pub fn value<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = match self.format {
+            Format::Json if self.layout == Layout::Lines => {
+                serde_json::to_string(value).map_err(|error| error.to_string())
+            }
             Format::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
             _ => yaml::write(value).map_err(|error| error.to_string()),
         };

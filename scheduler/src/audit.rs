@@ -97,11 +97,7 @@ async fn write(store: Store, mut receiver: mpsc::Receiver<AuditEntry>, lost: Arc
             let more = entries.len() as u64 - u64::from(unsaid > 0);
             metrics::refusals_lost(more);
             lost.fetch_add(unsaid + more, Ordering::Relaxed);
-            tracing::warn!(
-                lost = more,
-                error = &error as &dyn std::error::Error,
-                "refusals are not in the audit"
-            );
+            tracing::warn!(lost = more, error = &error as &dyn std::error::Error, "refusals are not in the audit");
         }
         if full {
             tokio::time::sleep(REST).await;

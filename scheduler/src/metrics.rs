@@ -189,7 +189,10 @@ fn describe() {
         "Refused requests that are not in the audit: they came faster than they can be written"
     );
     counter!(REFUSALS_LOST).increment(0);
-    describe_gauge!(CERTIFICATE_DAYS, "Days until the certificate that the port for people shows ends; none without TLS");
+    describe_gauge!(
+        CERTIFICATE_DAYS,
+        "Days until the certificate that the port for people shows ends; none without TLS"
+    );
     describe_counter!(
         CERTIFICATE_READ,
         "Times that a changed certificate was read: renewed (shown from then on), or refused (the one before stays)"

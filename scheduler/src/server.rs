@@ -34,6 +34,7 @@ pub use self::certificate::{CertificateError, Certificates};
 use self::connections::{Connections, Limits};
 pub(crate) use self::connections::{Visitor, network};
 use self::door::{Door, Watched};
+use crate::audit::sealer;
 use crate::clock::Clock;
 use crate::config::{ConfigError, SecretsKey, ServerConfig, TlsPaths};
 use crate::driver::{Driver, StartError};
@@ -43,7 +44,6 @@ use crate::leader::Leader;
 use crate::secrets::{Keyring, KeyringError};
 use crate::store::{SecretsKeyError, Store, StoreError};
 use crate::webhooks::{self, Messenger, Trials};
-use crate::audit::sealer;
 use crate::{foretelling, sampler};
 
 /// Open requests get this long at shutdown; event streams never end by themselves.

@@ -69,7 +69,10 @@ async fn what_comes_back_is_what_was_backed_up_under_a_term_above_all_and_says_t
     assert_eq!(store.seal_audit(10).await.unwrap(), 1, "the chain goes on");
     assert_eq!(store.verify_audit(0, 10).await.unwrap().broken, None);
     assert_eq!(store.verify_anchor(kept).await.unwrap(), None);
-    assert!(store.verify_anchor(lost).await.unwrap().is_some(), "what came after the backup is gone, and the anchor tells");
+    assert!(
+        store.verify_anchor(lost).await.unwrap().is_some(),
+        "what came after the backup is gone, and the anchor tells"
+    );
     let next = store.begin_term().await.unwrap();
     assert!(next.0 > term.0 + 1_600);
     let snapshot = store.load(Timestamp(0)).await.unwrap();

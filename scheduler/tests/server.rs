@@ -98,7 +98,8 @@ async fn with_certificates_both_ports_speak_tls() {
 async fn trusted(port: u16, certificate: &str) -> Option<String> {
     let root = reqwest::Certificate::from_pem(certificate.as_bytes()).unwrap();
     let client = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
-    let reply = client.get(format!("https://localhost:{port}/api/v1/overview")).bearer_auth("s3cret").send().await.ok()?;
+    let reply =
+        client.get(format!("https://localhost:{port}/api/v1/overview")).bearer_auth("s3cret").send().await.ok()?;
     let told = reply.headers().get("strict-transport-security").map(|told| told.to_str().unwrap().to_owned());
     let shown = reply.text().await.unwrap();
     Some(format!("{} {shown}", told.unwrap_or_default()))
@@ -162,7 +163,9 @@ async fn a_role_that_owns_nothing_runs_a_server_and_cannot_change_the_audit() {
     let mut owner = database.options.connect().await.unwrap();
     // One of all tests: roles outlive databases.
     const ROLE: &str = "headway_runtime_of_tests";
-    let made = format!("DO $$ BEGIN CREATE ROLE {ROLE} LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$");
+    let made = format!(
+        "DO $$ BEGIN CREATE ROLE {ROLE} LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+    );
     sqlx::raw_sql(sqlx::AssertSqlSafe(made)).execute(&mut owner).await.unwrap();
     let store = database.store().await;
     assert!(matches!(store.grant_to("nobody_at_all").await, Err(GrantError::NoSuchRole(_))));
@@ -186,7 +189,8 @@ async fn a_role_that_owns_nothing_runs_a_server_and_cannot_change_the_audit() {
     let made = client.submit_yaml(job, None).await.unwrap();
     let id = made.jobs[0].id.to_string();
     client.cancel(&id, Some("enough")).await.unwrap();
-    let token = client.create_token(&v1::TokenRequest { name: "ci".into(), ..v1::TokenRequest::default() }).await.unwrap();
+    let token =
+        client.create_token(&v1::TokenRequest { name: "ci".into(), ..v1::TokenRequest::default() }).await.unwrap();
     client.revoke_token(&token.token.id.to_string()).await.unwrap();
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     let head = loop {

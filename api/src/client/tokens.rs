@@ -8,7 +8,9 @@ use reqwest::Method;
 use serde::Serialize;
 
 use super::{Client, ClientError, REQUEST_TIME};
-use crate::v1::{AuditHead, AuditList, AuditVerification, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
+use crate::v1::{
+    AuditHead, AuditList, AuditVerification, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest,
+};
 
 impl Client {
     /// Who the scheduler takes this client for.

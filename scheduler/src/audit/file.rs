@@ -91,7 +91,9 @@ impl Form {
     pub fn rows(self, links: &[Link]) -> Vec<u8> {
         let rows = links.iter().filter_map(sealed_line);
         match self {
-            Self::Jsonl => rows.flat_map(|row| [serde_json::to_vec(&row).unwrap_or_default(), b"\n".to_vec()].concat()).collect(),
+            Self::Jsonl => {
+                rows.flat_map(|row| [serde_json::to_vec(&row).unwrap_or_default(), b"\n".to_vec()].concat()).collect()
+            }
             Self::Csv => rows.flat_map(|row| record(&cells(&row))).collect(),
         }
     }
@@ -192,7 +194,10 @@ fn of_cells(row: &csv::StringRecord) -> Result<v1::SealedAuditLine, String> {
         id: cell("id")?.parse().map_err(|error| wrong("id")(&error))?,
         at: cell("at")?.parse::<DateTime<Utc>>().map_err(|error| wrong("at")(&error))?,
         actor: cell("actor")?,
-        token_id: some(cell("token_id")?).map(|id| id.parse()).transpose().map_err(|error| wrong("token_id")(&error))?,
+        token_id: some(cell("token_id")?)
+            .map(|id| id.parse())
+            .transpose()
+            .map_err(|error| wrong("token_id")(&error))?,
         address: some(cell("address")?),
         action: cell("action")?,
         subjects: serde_json::from_str(&cell("subjects")?).map_err(|error| wrong("subjects")(&error))?,

@@ -60,7 +60,11 @@ impl Store {
     /// Rows beside the chain, among those after `after` up to `until`, or to the newest.
     async fn beside(&self, after: i64, until: Option<i64>) -> Result<Option<Broken>, StoreError> {
         if let Some(id) = self.stray_audit_row(after, until).await? {
-            return Ok(Some(Broken::new(id, Fault::Unsealed, "it was added beside the chain, or kept from being sealed")));
+            return Ok(Some(Broken::new(
+                id,
+                Fault::Unsealed,
+                "it was added beside the chain, or kept from being sealed",
+            )));
         }
         if until.is_some() {
             return Ok(None);

@@ -60,7 +60,15 @@ struct LookUp {
 impl Credentials {
     pub(super) fn new(store: Store, clock: Clock) -> Self {
         let (refusals, wrong_tokens) = (Refusals::start(store.clone()), WrongTokens::default());
-        Self { store, clock, newest: Arc::default(), wrong_tokens, right: Arc::default(), refusals, told: Arc::default() }
+        Self {
+            store,
+            clock,
+            newest: Arc::default(),
+            wrong_tokens,
+            right: Arc::default(),
+            refusals,
+            told: Arc::default(),
+        }
     }
 
     /// Looks at nothing but the head of the request.

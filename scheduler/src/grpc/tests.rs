@@ -9,8 +9,8 @@ use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeInventory, NodeReport, Term, Timestamp, TokenScope,
-    example,
+    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeInventory, NodeReport, Term, Timestamp,
+    TokenScope, example,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};

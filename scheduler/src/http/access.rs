@@ -85,7 +85,7 @@ pub async fn checked(
         Ok(caller) => caller,
         Err(refused) => {
             state.note_no_person(&refused, operation, address);
-            return refused.problem.into_response();
+            return (*refused.problem).into_response();
         }
     };
     if let Some(visitor) = parts.extensions.get::<Visitor>() {

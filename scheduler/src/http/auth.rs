@@ -50,7 +50,7 @@ impl Principal {
             Some(user) => Ok(Self { user, token, session }),
             None => {
                 let problem = Problem::forbidden("an agent's token opens no route for people");
-                Err(Unidentified { problem, token: Some(token.id) })
+                Err(Unidentified { problem: Box::new(problem), token: Some(token.id) })
             }
         }
     }
@@ -77,14 +77,14 @@ impl Principal {
 /// Why a credential is no person's.
 #[derive(Debug)]
 pub struct Unidentified {
-    pub problem: Problem,
+    pub problem: Box<Problem>,
     /// What it opens, though nothing here.
     pub token: Option<Uuid>,
 }
 
 impl From<Problem> for Unidentified {
     fn from(problem: Problem) -> Self {
-        Self { problem, token: None }
+        Self { problem: Box::new(problem), token: None }
     }
 }
 

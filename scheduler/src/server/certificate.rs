@@ -211,7 +211,8 @@ impl Watcher {
                 if renewed {
                     metrics::certificate_read("renewed");
                     tracing::info!(%ends_at, "a renewed certificate is shown from now on");
-                    self.event("certificate.renewed", format!("a renewed certificate is shown; it ends at {ends_at}")).await;
+                    self.event("certificate.renewed", format!("a renewed certificate is shown; it ends at {ends_at}"))
+                        .await;
                 } else if asked {
                     tracing::info!(%ends_at, "the certificate is what it was");
                 }
@@ -220,7 +221,10 @@ impl Watcher {
                 let told = in_words(&error);
                 if asked || self.refused.as_ref() != Some(&told) {
                     metrics::certificate_read("refused");
-                    tracing::warn!(error = &error as &dyn std::error::Error, "the certificate is not read again; what was shown before goes on");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "the certificate is not read again; what was shown before goes on"
+                    );
                     self.event("certificate.refused", format!("a changed certificate cannot be used: {told}")).await;
                 }
                 let trouble = Trouble {
@@ -240,7 +244,9 @@ impl Watcher {
         let file = self.certificates.paths.certificate.display();
         let trouble = (days < ENDS_SOON_DAYS).then(|| Trouble {
             headline: match days {
-                days if days <= 0.0 => format!("The server's certificate ended at {ends_at}: nobody trusts it any more"),
+                days if days <= 0.0 => {
+                    format!("The server's certificate ended at {ends_at}: nobody trusts it any more")
+                }
                 days => format!("The server's certificate ends in {days:.1} days, at {ends_at}"),
             },
             next_step: format!("Renew {file} and its key; they are read again within a minute, without a restart"),

@@ -75,12 +75,11 @@ impl Store {
 
     /// `None` where nothing is sealed.
     pub async fn audit_head(&self) -> Result<Option<AuditHead>, StoreError> {
-        let row = sqlx::query!(
-            "SELECT position, audit_id, hash, sealed_at FROM audit_seals ORDER BY position DESC LIMIT 1"
-        )
-        .fetch_optional(&self.pool)
-        .await
-        .map_err(StoreError::during("reading the head of the audit"))?;
+        let row =
+            sqlx::query!("SELECT position, audit_id, hash, sealed_at FROM audit_seals ORDER BY position DESC LIMIT 1")
+                .fetch_optional(&self.pool)
+                .await
+                .map_err(StoreError::during("reading the head of the audit"))?;
         Ok(row.map(|row| AuditHead {
             anchor: Anchor { id: row.audit_id, hash: hash(&row.hash) },
             position: unsigned(row.position),

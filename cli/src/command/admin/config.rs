@@ -142,7 +142,9 @@ fn tls(paths: &TlsPaths) -> Finding {
     let renew = "renew both files; a running server reads them within a minute";
     match Certificates::read(paths) {
         Ok(read) => match (read.ends_at() - Utc::now()).num_days() {
-            days if days < 0 => Finding::fail("TLS", format!("the certificate ended at {}", moment(read.ends_at())), renew),
+            days if days < 0 => {
+                Finding::fail("TLS", format!("the certificate ended at {}", moment(read.ends_at())), renew)
+            }
             days if days < 14 => Finding::warn("TLS", format!("the certificate ends in {days} days"), renew),
             days => Finding::ok("TLS", format!("certificate and key are a pair, for {days} days")),
         },

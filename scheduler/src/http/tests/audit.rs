@@ -138,7 +138,8 @@ async fn what_only_a_handler_can_refuse_is_told_once_too() {
     let served = Served::start().await;
     served.send_json(Method::PUT, "root", "/projects/club", &json!({})).await;
     served.send_json(Method::PUT, "root", "/projects/club/members/ada", &json!({"role": "user"})).await;
-    let job = json!({"version": 1, "name": "one", "project": "club", "resources": {"gpus": 1}, "run": {"command": ["true"]}});
+    let job =
+        json!({"version": 1, "name": "one", "project": "club", "resources": {"gpus": 1}, "run": {"command": ["true"]}});
     assert_eq!(served.send_json(Method::POST, "bob", "/jobs", &job).await.problem(StatusCode::FORBIDDEN), "forbidden");
     let token = json!({"name": "t", "user": "zoe", "scope": "user"});
     assert_eq!(served.send_json(Method::POST, "bob", "/auth/tokens", &token).await.status, StatusCode::FORBIDDEN);
@@ -146,8 +147,11 @@ async fn what_only_a_handler_can_refuse_is_told_once_too() {
     let all = "/audit?result=refused";
     let told = |answer: &Answer| answer.body["items"].as_array().map_or(0, Vec::len);
     served.until("opal", all, |answer| told(answer) == 3).await;
-    let mut told: Vec<_> =
-        lines(&served, "?result=refused").await.into_iter().map(|line| (line.actor, line.action, line.token_id.is_some())).collect();
+    let mut told: Vec<_> = lines(&served, "?result=refused")
+        .await
+        .into_iter()
+        .map(|line| (line.actor, line.action, line.token_id.is_some()))
+        .collect();
     told.sort();
     let of = |actor: &str, action: &str| (actor.to_owned(), action.to_owned(), true);
     assert_eq!(told, [of("agent", "list_jobs"), of("user:bob", "create_token"), of("user:bob", "submit")]);
@@ -219,7 +223,11 @@ async fn the_first_line_that_is_not_as_it_was_sealed_is_named_and_a_cut_end_by_a
         ("UPDATE audit SET actor = 'user:eve' WHERE audit_id = #3", 3, "changed"),
         ("DELETE FROM audit WHERE audit_id = #4", 4, "missing"),
         ("DELETE FROM audit WHERE audit_id = #2; DELETE FROM audit_seals WHERE position = 2", 3, "missing"),
-        ("UPDATE audit_seals SET position = 7 - position + 100; UPDATE audit_seals SET position = position - 100", 6, "out_of_order"),
+        (
+            "UPDATE audit_seals SET position = 7 - position + 100; UPDATE audit_seals SET position = position - 100",
+            6,
+            "out_of_order",
+        ),
         ("DELETE FROM audit_seals WHERE position = 6; DELETE FROM audit_unsealed", 6, "unsealed"),
     ];
     for (sql, position, what) in cases {
