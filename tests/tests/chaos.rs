@@ -22,7 +22,7 @@ const IN_FLIGHT: Duration = Duration::from_secs(15);
 /// After the last fault, until a write is acknowledged and all nodes are back.
 const WELL_AGAIN: Duration = Duration::from_secs(30);
 /// Until nobody waits for connections any more that will never say anything again.
-const FORGOTTEN: Duration = Duration::from_secs(15);
+const FORGOTTEN: Duration = Duration::from_secs(30);
 const EXPECTED: &[Expected] = &[
     Expected::error("headway_scheduler::driver", "commit failed"),
     Expected::warning("headway_scheduler", ""),
