@@ -160,15 +160,19 @@ async fn connection(mut caller: TcpStream, states: watch::Receiver<State>) {
                 tokio::time::sleep(KEEPALIVE).await;
             }
         };
-        tokio::select! {
-            whole = carry(&mut caller, &born, states) => {
-                if whole.is_ok() {
-                    return;
-                }
-            }
-            _ = reset.wait_for(|state| state.reset != born.reset) => {}
+        let ended = async {
+            let _reset = reset.wait_for(|state| state.reset != born.reset).await.is_ok();
+        };
+        let whole = tokio::select! {
+            whole = carry(&mut caller, &born, states) => Some(whole.is_ok()),
+            () = ended => Some(false),
+            () = vanished => None,
+        };
+        match whole {
+            Some(true) => return,
+            Some(false) => {}
             // The caller hears nothing of that.
-            () = vanished => std::future::pending().await,
+            None => std::future::pending().await,
         }
     }
     caller.set_zero_linger().ok();

@@ -103,8 +103,8 @@ async fn servers_go_on_when_all_connections_to_the_database_are_forgotten() {
     let network = cluster.network.as_ref().unwrap();
     let habits = Habits { count: 8, seed: 1, pause: Duration::from_millis(100) };
     let callers = Callers::start(&cluster.urls(), cluster.token(), cluster.dir(), &habits);
-    // More often than a server has connections to write by.
-    for turn in 0..3 {
+    // As often as a server has connections to write by.
+    for turn in 0..2 {
         callers.go_on(8).await;
         network.database.iter().for_each(|link| link.fail(Fault::HalfOpen));
         let began = Instant::now();
