@@ -87,7 +87,8 @@ impl From<ClientError> for Failure {
                 };
                 Self { kind, message, hint: problem.hint }
             }
-            ClientError::Setup { .. } => Self::new(Kind::Usage, error.to_string()),
+            ClientError::Setup { .. } => Self::new(Kind::Usage, error.to_string())
+                .hint("a URL is whole, as in http://127.0.0.1:7600 or https://headway.example:7600"),
             other => {
                 let mut message = other.to_string();
                 let mut source = std::error::Error::source(&other);
@@ -95,8 +96,12 @@ impl From<ClientError> for Failure {
                     message.push_str(&format!(": {cause}"));
                     source = cause.source();
                 }
-                Self::new(Kind::Unreachable, message)
-                    .hint("is the scheduler running? start one with `headway up`, or set HEADWAY_URL")
+                // What rustls says of a reply that is no TLS.
+                let hint = match message.contains("InvalidContentType") {
+                    true => "it speaks no TLS: is it http:// instead of https://?",
+                    false => "is the scheduler running? start one with `headway up`, or set HEADWAY_URL",
+                };
+                Self::new(Kind::Unreachable, message).hint(hint)
             }
         }
     }

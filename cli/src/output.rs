@@ -182,15 +182,34 @@ impl Printer {
         Ok(())
     }
 
+    /// Prints one thing for programs, or by the name that a list gives it.
+    pub fn one<T: Serialize>(&self, value: &T, name: &str) -> Result<(), Failure> {
+        if self.format == Format::Name {
+            return Ok(say!("{name}")?);
+        }
+        self.value(value)
+    }
+
+    /// Whether one thing is printed for programs, whole or by its name.
+    pub fn is_for_programs(&self) -> bool {
+        self.format != Format::Table
+    }
+
     /// Whether a program reads what is printed.
     pub fn structured(&self) -> bool {
         matches!(self.format, Format::Json | Format::Yaml)
     }
 
-    /// A table whose columns are all there is.
-    pub fn table(&self, headers: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-        let columns: Vec<Column> = vec![Column::new(""); headers.len()];
-        let headed = self.headers.then(|| headers.iter().map(|header| (*header).to_owned()).collect());
+    /// A table within a page of text, as wide as that may be.
+    pub fn table<C: Copy + Into<Column>>(&self, columns: &[C], rows: impl Iterator<Item = Vec<String>>) -> String {
+        let columns: Vec<Column> = columns.iter().map(|column| (*column).into()).collect();
+        self.rows(&columns, rows.collect())
+    }
+
+    /// A table whose columns are named by what is in it; as wide as it comes.
+    pub fn table_of(&self, names: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
+        let columns: Vec<Column> = vec![Column::new(""); names.len()];
+        let headed = self.headers.then(|| names.to_vec());
         table::render(&columns, headed.into_iter().chain(rows).collect(), false, None, false)
     }
 }
@@ -228,6 +247,19 @@ pub fn si(value: f64) -> String {
         _ => 2,
     };
     format!("{scaled:.digits$}{suffix}")
+}
+
+/// "1 GPU", "8 GPUs".
+pub fn gpus(count: impl Into<u64>) -> String {
+    match count.into() {
+        1 => "1 GPU".into(),
+        count => format!("{count} GPUs"),
+    }
+}
+
+/// "1480.50", "0.08", "0.0008": of little enough that it is told from nothing.
+pub fn gpu_hours(hours: f64) -> String {
+    if hours > 0.0 && hours < 0.01 { format!("{hours:.4} GPU-hours") } else { format!("{hours:.2} GPU-hours") }
 }
 
 /// "bound 2.25, gap 0.01 %", or that nothing is proven.
@@ -321,6 +353,11 @@ mod tests {
         assert_eq!(si(1234.5), "1.23k");
         assert_eq!(si(56_789.0), "56.8k");
         assert_eq!(si(3.2e9), "3.20G");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!((gpus(1u32), gpus(0u32), gpus(8u64)), ("1 GPU".into(), "0 GPUs".into(), "8 GPUs".into()));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use strum::VariantArray;
 
+use crate::store::Unsealed;
+
 const HTTP_REQUESTS: &str = "headway_http_requests_total";
 const HTTP_DURATION: &str = "headway_http_request_duration_seconds";
 const HTTP_STREAMS: &str = "headway_http_streams";
@@ -48,6 +50,11 @@ const STRANGERS_SENT_AWAY: &str = "headway_connections_sent_away_total";
 const BODIES_REFUSED: &str = "headway_http_bodies_refused_total";
 const REPORTS_REFUSED: &str = "headway_agent_reports_refused_total";
 const AGENTS_REFUSED: &str = "headway_agent_sessions_refused_total";
+const CERTIFICATE_DAYS: &str = "headway_tls_certificate_days";
+const CERTIFICATE_READ: &str = "headway_tls_certificate_reads_total";
+const AUDIT_SEALED: &str = "headway_audit_sealed_total";
+const AUDIT_UNSEALED: &str = "headway_audit_unsealed_rows";
+const AUDIT_SEAL_LAG: &str = "headway_audit_seal_lag_seconds";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
 const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
 const NOTICES: &str = "headway_webhook_notices_total";
@@ -182,6 +189,20 @@ fn describe() {
         "Refused requests that are not in the audit: they came faster than they can be written"
     );
     counter!(REFUSALS_LOST).increment(0);
+    describe_gauge!(CERTIFICATE_DAYS, "Days until the certificate that the port for people shows ends; none without TLS");
+    describe_counter!(
+        CERTIFICATE_READ,
+        "Times that a changed certificate was read: renewed (shown from then on), or refused (the one before stays)"
+    );
+    counter!(CERTIFICATE_READ, "outcome" => "renewed").increment(0);
+    counter!(CERTIFICATE_READ, "outcome" => "refused").increment(0);
+    describe_counter!(AUDIT_SEALED, "Rows of the audit that this server has sealed into its chain");
+    counter!(AUDIT_SEALED).increment(0);
+    describe_gauge!(AUDIT_UNSEALED, "Rows of the audit that wait to be sealed; 0 of a server that does not lead");
+    describe_gauge!(
+        AUDIT_SEAL_LAG,
+        "How long the oldest row of the audit has waited to be sealed, or how long nothing could be; 0 of a server that does not lead"
+    );
     describe_counter!(
         CLUSTER_SAMPLES,
         "Minutes whose figures of the cluster were stored, or lost; while a server leads, one comes every minute"
@@ -337,6 +358,27 @@ pub fn report_refused() {
 /// An agent was told why it is not heard.
 pub fn agent_refused() {
     counter!(AGENTS_REFUSED).increment(1);
+}
+
+/// Until the certificate ends.
+pub fn certificate_days(days: f64) {
+    gauge!(CERTIFICATE_DAYS).set(days);
+}
+
+/// A changed certificate was read.
+pub fn certificate_read(outcome: &'static str) {
+    counter!(CERTIFICATE_READ, "outcome" => outcome).increment(1);
+}
+
+/// Rows of the audit were sealed.
+pub fn audit_sealed(rows: u32) {
+    counter!(AUDIT_SEALED).increment(u64::from(rows));
+}
+
+/// What waits to be sealed.
+pub fn audit_unsealed(unsealed: Unsealed) {
+    gauge!(AUDIT_UNSEALED).set(unsealed.rows as f64);
+    gauge!(AUDIT_SEAL_LAG).set(unsealed.lag.0);
 }
 
 /// Refusals that the audit does not have.

@@ -80,6 +80,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         standby: false,
         advertised: Default::default(),
         tls: None,
+        hsts: std::time::Duration::ZERO,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],
         secrets_key: None,

@@ -1,23 +1,32 @@
 //! What opens agents' sessions, and for how long: a session stands no longer than the token that opened it.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use headway_types::TokenScope;
+use headway_types::{NodeId, TokenScope};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Status};
+use uuid::Uuid;
 
+use crate::audit::Refusals;
 use crate::clock::Clock;
 use crate::metrics;
 use crate::server::Visitor;
-use crate::store::{Store, StoreError, Token, TokenHash};
+use crate::store::{AuditEntry, Store, StoreError, Token, TokenHash};
 use crate::wrong_tokens::WrongTokens;
 
 /// After a store that did not answer, which says nothing about tokens.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long it is known which tokens are right, while wrong ones come.
 const READ_AGAIN: Duration = Duration::from_secs(1);
+/// The same of the same node is in the audit once in so long.
+const TELL_AGAIN: Duration = Duration::from_secs(3_600);
+/// Of so many nodes and reasons; more are events and counted alone.
+const TOLD_AT_MOST: usize = 4_096;
+/// What an agent does, as the audit calls it.
+const OPEN_SESSION: &str = "open_agent_session";
 /// A wait for an end that is further away is begun anew.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -30,6 +39,9 @@ pub(super) struct Credentials {
     newest: Arc<Mutex<Option<LookUp>>>,
     wrong_tokens: WrongTokens,
     right: Arc<Mutex<Option<Right>>>,
+    refusals: Refusals,
+    /// What the audit was told of late of nodes that are refused again and again.
+    told: Arc<StdMutex<BTreeMap<(NodeId, String), Instant>>>,
 }
 
 /// Tokens that speak for nodes, as they were read.
@@ -47,7 +59,8 @@ struct LookUp {
 
 impl Credentials {
     pub(super) fn new(store: Store, clock: Clock) -> Self {
-        Self { store, clock, newest: Arc::default(), wrong_tokens: WrongTokens::default(), right: Arc::default() }
+        let (refusals, wrong_tokens) = (Refusals::start(store.clone()), WrongTokens::default());
+        Self { store, clock, newest: Arc::default(), wrong_tokens, right: Arc::default(), refusals, told: Arc::default() }
     }
 
     /// Looks at nothing but the head of the request.
@@ -69,16 +82,44 @@ impl Credentials {
         let token = self.store.find_token(&hash, self.clock.now()).await.map_err(not_looked_up)?;
         let Some(token) = token else {
             metrics::agent_wrong_token("refused");
-            self.wrong_tokens.count(address, hash.bytes(), Instant::now());
+            if self.wrong_tokens.count(address, hash.bytes(), Instant::now()) {
+                self.refusals.note_guesses(address, self.clock.now(), OPEN_SESSION);
+            }
             return Err(refused());
         };
         if !speaks_for_nodes(token.scope) {
+            let actor = token.user.as_ref().map_or_else(|| "agent".to_owned(), |user| format!("user:{user}"));
+            let refused = AuditEntry::without_a_person(self.clock.now(), actor, OPEN_SESSION);
+            let (token_id, address) = (Some(token.id), address.map(|address| address.to_string()));
+            self.refusals.note(AuditEntry { token_id, address, code: Some("forbidden".into()), ..refused });
             return Err(Status::permission_denied("this token does not speak for nodes"));
         }
         if let Some(visitor) = visitor {
             visitor.is_known();
         }
         Ok((hash, token))
+    }
+
+    /// A session was refused for what its agent says: the audit keeps it, of a node that goes on trying once an hour.
+    pub(super) fn note_refused(&self, node: NodeId, token: Uuid, address: Option<IpAddr>, reason: &str) {
+        let now = Instant::now();
+        {
+            // The map is valid between any two of its operations, so a panic elsewhere does not spoil it.
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.retain(|_, at| now.saturating_duration_since(*at) < TELL_AGAIN);
+            if told.len() >= TOLD_AT_MOST || told.insert((node, reason.to_owned()), now).is_some() {
+                return;
+            }
+        }
+        let refused = AuditEntry::without_a_person(self.clock.now(), format!("node:{node}"), OPEN_SESSION);
+        self.refusals.note(AuditEntry {
+            token_id: Some(token),
+            address: address.map(|address| address.to_string()),
+            subjects: vec![format!("node:{node}")],
+            reason: Some(reason.to_owned()),
+            code: Some("agent_refused".into()),
+            ..refused
+        });
     }
 
     /// Whether the token speaks for nodes, by a list of all that do, which is read once a second at most: whoever guesses from the address of

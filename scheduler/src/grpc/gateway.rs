@@ -20,6 +20,7 @@ use super::credentials::Credentials;
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use crate::clock::Clock;
 use crate::driver::{Input, Standing};
+use crate::server::Visitor;
 use crate::store::Store;
 use crate::{metrics, spans};
 
@@ -93,6 +94,7 @@ impl AgentGateway for Gateway {
         }
         let changes = self.sessions.token_changes();
         let (hash, token) = self.credentials.admit(&request).await?;
+        let from = (token.id, request.extensions().get::<Visitor>().map(Visitor::address));
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(REGISTER_DEADLINE, incoming.message())
             .await
@@ -124,6 +126,13 @@ impl AgentGateway for Gateway {
         let over = async move { credentials.over(hash, token, changes).await };
         let span = spans::agent_session(node, session);
         let listening = self.clone().listen(node, session, report, incoming, opened.closed, over);
+        let (credentials, refused) = (self.credentials.clone(), opened.refused);
+        let listening = async move {
+            listening.await;
+            if let Some(reason) = refused.get() {
+                credentials.note_refused(node, from.0, from.1, reason);
+            }
+        };
         tokio::spawn(listening.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(opened.outgoing))))
     }

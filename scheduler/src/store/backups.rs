@@ -26,6 +26,7 @@ const COUNTED: &[&str] = &[
     "tokens",
     "secrets",
     "audit",
+    "audit_seals",
     "deliveries",
 ];
 

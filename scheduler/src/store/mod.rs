@@ -6,6 +6,7 @@
 mod allocations;
 mod arrays;
 mod audit;
+mod audit_seals;
 mod backups;
 mod browser_sessions;
 mod checkpoints;
@@ -30,6 +31,7 @@ mod predicted_starts;
 mod projects;
 mod realised_goodput;
 mod reservations;
+mod roles;
 mod secrets;
 mod servers;
 mod spans;
@@ -49,6 +51,7 @@ use sqlx::{Connection as _, PgConnection, PgPool};
 
 pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
+pub use audit_seals::{AuditHead, Unsealed};
 pub use backups::{Contents, HeldSnapshot, Unled};
 pub use browser_sessions::{BrowserSession, Sessions};
 pub use checkup::Checkup;
@@ -60,6 +63,7 @@ pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use predicted_starts::{Awaited, MetStart, PredictedStart};
 pub use realised_goodput::Met;
+pub use roles::GrantError;
 pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
 pub use servers::{KnownServer, Leadership, Server};
 pub(crate) use servers::{former, tell_and_ask, tell_of_the_end};
@@ -136,6 +140,11 @@ pub enum StoreError {
     Sealed(#[source] OpenError),
     #[error("drawing random bytes")]
     NoEntropy(#[source] getrandom::Error),
+    /// This server's role owns nothing, so that it cannot change the audit either.
+    #[error(
+        "the schema lacks migrations {pending:?}, and the role of this server may not run them: `headway admin migrate --grant ROLE` as the owner of the tables does"
+    )]
+    SchemaBehind { pending: Vec<i64> },
     /// The schema could not be brought up to date.
     #[error("migrating the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -213,8 +222,14 @@ impl Store {
         Ok(Self { pool, writer, unknown_tokens: Arc::default(), unknown_sessions: Arc::default(), keyring: None })
     }
 
-    /// Brings the schema up to date; safe to repeat.
+    /// Brings the schema up to date; safe to repeat. A role that owns nothing only looks whether it is.
     pub async fn migrate(&self) -> Result<(), StoreError> {
+        let looking = || StoreError::during("looking at the schema");
+        let mut connection = self.writer.acquire().await.map_err(looking())?;
+        if let Some(found) = roles::as_it_is(&mut connection).await.map_err(looking())? {
+            return found;
+        }
+        drop(connection);
         MIGRATIONS.run(&self.writer).await.map_err(StoreError::Migrate)
     }
 
