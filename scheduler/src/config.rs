@@ -8,6 +8,7 @@ use headway_goodput::catalog::Catalog;
 use headway_types::{Seconds, TokenScope};
 
 use crate::clock::Speed;
+use crate::oidc::OidcSettings;
 use crate::webhooks::Network;
 
 /// Everything `serve` needs to know.
@@ -31,6 +32,8 @@ pub struct ServerConfig {
     pub tokens: Vec<InitialToken>,
     /// The file with the keys that seal secrets, readable to its owner alone; without it none can be set.
     pub secrets_key: Option<PathBuf>,
+    /// Through whom people log in.
+    pub oidc: Option<OidcSettings>,
     /// What webhooks may be called though it is no public address.
     pub webhook_networks: Vec<Network>,
     /// How long what may be forgotten is kept.
@@ -140,6 +143,7 @@ mod tests {
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
             secrets_key: None,
+            oidc: None,
             webhook_networks: Vec::new(),
             retention: Retention::default(),
             site: Catalog::default(),

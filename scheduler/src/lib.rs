@@ -24,6 +24,7 @@ mod foretelling;
 mod grpc;
 mod leader;
 mod observer;
+mod oidc;
 mod planning;
 mod sampler;
 mod secrets;
@@ -34,6 +35,7 @@ mod wrong_tokens;
 
 pub use clock::Speed;
 pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};
+pub use oidc::{OidcError, OidcSettings, probe as probe_oidc};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;
 pub use server::{Bound, ServerError, serve, serve_reporting};

@@ -482,7 +482,14 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     let (store, _) = store().await;
     let hash = TokenHash::of("s3cret");
     let later = START + Seconds(60.0);
-    let new = NewToken { name: "ci", user: Some("ada"), scope: TokenScope::User, expires_at: Some(later) };
+    let new = NewToken {
+        name: "ci",
+        user: Some("ada"),
+        scope: TokenScope::User,
+        expires_at: Some(later),
+        identity: None,
+        of_session: false,
+    };
     let token = store.create_token(&new, &hash, START, None).await.unwrap();
     assert_eq!(store.find_token(&hash, START).await.unwrap(), Some(token.clone()));
     assert_eq!(store.find_token(&hash, later).await.unwrap(), None);

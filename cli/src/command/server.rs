@@ -7,7 +7,9 @@ use anyhow::Context as _;
 use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
-use headway_scheduler::{Advertised, InitialToken, Network, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths};
+use headway_scheduler::{
+    Advertised, InitialToken, Network, OidcSettings, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths,
+};
 use headway_types::{Seconds, TokenScope};
 
 use super::shutdown_token;
@@ -56,6 +58,9 @@ pub struct Server {
     /// [default: made in the data directory; none with a database URL].
     #[arg(long, env = "HEADWAY_SECRETS_KEY_FILE")]
     pub secrets_key_file: Option<PathBuf>,
+    /// File that says through which identity provider people log in, and what their groups give (TOML; docs/people.md).
+    #[arg(long, env = "HEADWAY_OIDC", value_name = "FILE")]
+    pub oidc: Option<PathBuf>,
     /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub webhook_allow_network: Vec<Network>,
@@ -148,6 +153,7 @@ impl Server {
                 tokens.push(InitialToken { name: name.into(), scope, secret: read_token(file)? });
             }
         }
+        let oidc = self.oidc.as_deref().map(OidcSettings::read).transpose().map_err(anyhow::Error::new)?;
         let site = super::catalog::read(&self.catalogs, Parameters::built_in())?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
         let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
@@ -165,6 +171,7 @@ impl Server {
             tls,
             engine,
             secrets_key: self.secrets_key_file,
+            oidc,
             webhook_networks: self.webhook_allow_network,
             retention: Retention {
                 plan_inputs: Seconds(self.plan_input_days * 86_400.0),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::{ArgMatches, Args as _, CommandFactory as _, Subcommand};
 use headway_scheduler::store::Checkup;
-use headway_scheduler::{Keyring, TlsPaths};
+use headway_scheduler::{Keyring, OidcSettings, TlsPaths};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Serialize;
@@ -78,7 +78,7 @@ fn settings(matches: &ArgMatches) -> Vec<Setting> {
 async fn validate(mut server: Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     let url = server.database_url.take();
-    let key = server.secrets_key_file.clone();
+    let (key, oidc) = (server.secrets_key_file.clone(), server.oidc.clone());
     if url.is_none() {
         // The server makes one below the data directory.
         server.checkpoint_root.get_or_insert_with(|| "checkpoints".into());
@@ -105,6 +105,9 @@ async fn validate(mut server: Server) -> Vec<Finding> {
         }
     }
     findings.extend(key.as_deref().map(secrets_key));
+    if let Some(file) = oidc {
+        findings.push(provider(&file).await);
+    }
     findings.extend(match &url {
         Some(url) => reachable(url).await,
         None => vec![Finding::skipped("database", "a private one below the data directory")],
@@ -118,6 +121,18 @@ fn secrets_key(file: &Path) -> Finding {
         Err(error) => {
             Finding::fail("secrets' key", format!("{:#}", anyhow::Error::new(error)), "docs/operations.md, \"Secrets\"")
         }
+    }
+}
+
+async fn provider(file: &Path) -> Finding {
+    let asked = async { headway_scheduler::probe_oidc(OidcSettings::read(file)?).await };
+    match asked.await {
+        Ok(found) => Finding::ok("identity provider", found),
+        Err(error) => Finding::fail(
+            "identity provider",
+            format!("{:#}", anyhow::Error::new(error)),
+            "docs/people.md, \"The site's identity provider\"; the server starts without it, and nobody can log in by it",
+        ),
     }
 }
 
@@ -195,6 +210,12 @@ mod tests {
         assert!(levels(&lacking).contains(&("secrets' key", Level::Fail)), "{lacking:?}");
         let tls = validate(server(&["--tls-certificate", &none, "--tls-key", &none])).await;
         assert!(levels(&tls).contains(&("TLS", Level::Fail)), "{tls:?}");
+        let provider = dir.path().join("oidc.toml");
+        std::fs::write(&provider, "issuer = \"http://127.0.0.1:1\"\nclient_id = \"headway\"\n").unwrap();
+        for file in [&none, &provider.display().to_string()] {
+            let away = validate(server(&["--oidc", file])).await;
+            assert!(levels(&away).contains(&("identity provider", Level::Fail)), "{away:?}");
+        }
         let nobody = "postgres://127.0.0.1:1/x";
         let away = validate(server(&["--database-url", nobody, "--checkpoint-root", "/ckpt"])).await;
         assert!(levels(&away).contains(&("database", Level::Fail)), "{away:?}");
