@@ -70,12 +70,13 @@ async function comesBack(name) {
   return page;
 }
 
-async function logsIn(page, name, to = "/docs.html") {
+async function logsIn(page, name, to = "/licenses") {
   await page.goto(`${cluster.url}/api/v1/auth/oidc/login?return=${encodeURIComponent(to)}`);
   await signIn(page, name, () => page.url().startsWith(cluster.url));
 }
 
-const whoami = (page) => page.evaluate(async () => (await fetch("/api/v1/auth/whoami")).json());
+/** As the browser's cookies say, also where a page may ask nothing. */
+const whoami = async (page) => (await page.request.get(`${cluster.url}/api/v1/auth/whoami`)).json();
 const members = async (project) => (await cluster.get(`/api/v1/projects/${project}/members`)).items;
 const user = (name) => cluster.get(`/api/v1/users/${name}`);
 

@@ -192,8 +192,8 @@ mod tests {
         let refused = paces.admit_stranger(of(1), now).unwrap_err();
         assert_eq!(refused.code(), "too_many_requests");
         paces.admit_stranger(of(2), now).unwrap();
-        let refused = (3..20_000).filter(|number| paces.admit_stranger(of(*number), now).is_err()).count();
-        assert!(refused > 10_000, "{refused}: further addresses count as one");
+        let refused = (3..6_000).filter(|number| paces.admit_stranger(of(*number), now).is_err()).count();
+        assert!(refused > 1_500, "{refused}: further addresses count as one");
         assert!(paces.users().len() <= USERS_AT_MOST + 1);
     }
 

@@ -152,7 +152,7 @@ impl Act {
             Self::SetRules => "set a project's quota, share and place in the tree",
             Self::NamePeople => "make users, give them roles, say who they are at the identity provider",
             Self::ReadAudit => "read the audit",
-            Self::LogIn => "log in through the identity provider; nobody needs a token for it",
+            Self::LogIn => "log in through the identity provider, without a token",
             Self::KeepTokens => {
                 "make, list and revoke one's own tokens, which open no more than the caller's; log in, list one's browsers, log out"
             }

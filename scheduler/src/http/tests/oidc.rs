@@ -35,7 +35,10 @@ async fn without_a_provider_strangers_are_told_so_and_nothing_else() {
     assert_eq!(refused.problem(StatusCode::PAYLOAD_TOO_LARGE), "too_large");
     let elsewhere = code.to_string().replace("127.0.0.1:9", "evil.example");
     let refused = stranger(&served, Method::POST, "/auth/oidc/token", &elsewhere).await;
-    assert_eq!((refused.problem(StatusCode::UNPROCESSABLE_ENTITY), &refused.body["field"]), ("invalid", &json!("redirect_uri")));
+    assert_eq!(
+        (refused.problem(StatusCode::UNPROCESSABLE_ENTITY), &refused.body["field"]),
+        ("invalid", &json!("redirect_uri"))
+    );
 }
 
 #[tokio::test]
@@ -59,7 +62,8 @@ async fn a_stranger_who_asks_too_fast_waits_and_nobody_with_a_token_does() {
 async fn a_person_is_one_user_for_ever_and_takes_over_nobodys_name() {
     let served = Served::start().await;
     let store = &served.store;
-    let enter = async |subject: &str, name: &str, role| store.enter(&person(subject), name, role, START, None).await.unwrap();
+    let enter =
+        async |subject: &str, name: &str, role| store.enter(&person(subject), name, role, START, None).await.unwrap();
     let Entered::As { identity, user, role, changed } = enter("s-1", "zoe", TokenScope::User).await else { panic!() };
     assert_eq!((user.as_str(), role, changed), ("zoe", TokenScope::User, false));
     assert_eq!(enter("s-2", "zoe", TokenScope::Admin).await, Entered::NameTaken);
@@ -92,15 +96,15 @@ async fn a_person_is_one_user_for_ever_and_takes_over_nobodys_name() {
 async fn whoever_may_not_log_in_any_more_loses_what_logins_opened_and_nothing_else() {
     let served = Served::start().await;
     let store = &served.store;
-    let Entered::As { identity, .. } =
-        store.enter(&person("s-1"), "zoe", TokenScope::User, START, None).await.unwrap()
+    let Entered::As { identity, .. } = store.enter(&person("s-1"), "zoe", TokenScope::User, START, None).await.unwrap()
     else {
         panic!()
     };
     let now = served.cluster.now();
     let make = async |secret: &str, identity, of_session| {
         let hash = TokenHash::of(secret);
-        let new = NewToken { name: "t", user: Some("zoe"), scope: TokenScope::User, expires_at: None, identity, of_session };
+        let new =
+            NewToken { name: "t", user: Some("zoe"), scope: TokenScope::User, expires_at: None, identity, of_session };
         store.create_token(&new, &hash, now, None).await.unwrap()
     };
     make("by-login", Some(identity), false).await;
@@ -122,7 +126,8 @@ async fn whoever_may_not_log_in_any_more_loses_what_logins_opened_and_nothing_el
     let known = store.user_of(&person("s-1")).await.unwrap().unwrap();
     store.shut_out(&known, served.cluster.now(), None).await.unwrap();
     served.cluster.tokens_changed();
-    let find = async |secret: &str| store.find_token(&TokenHash::of(secret), now).await.unwrap().map(|token| token.scope);
+    let find =
+        async |secret: &str| store.find_token(&TokenHash::of(secret), now).await.unwrap().map(|token| token.scope);
     assert_eq!((find("by-login").await, find(&ci).await, find("of-session").await), (None, None, None));
     assert_eq!(find("by-hand").await, Some(TokenScope::Viewer), "no more than the role that is left");
     assert_eq!(store.sessions(Some("zoe"), now).await.unwrap(), []);
@@ -172,6 +177,7 @@ async fn members_tell_who_named_them_and_a_hand_makes_what_groups_gave_its_own()
     assert!(served.store.group_memberships("ada").await.unwrap().contains_key("nlp"), "nothing was done");
     served.send_json(Method::PUT, "root", path, &json!({"role": "admin"})).await;
     let members = served.get("root", "/projects/nlp/members").await.body;
-    let told: Vec<_> = members["items"].as_array().unwrap().iter().map(|one| (&one["user"], &one["from_groups"])).collect();
+    let told: Vec<_> =
+        members["items"].as_array().unwrap().iter().map(|one| (&one["user"], &one["from_groups"])).collect();
     assert_eq!(told, [(&json!("ada"), &json!(false)), (&json!("bob"), &json!(true))]);
 }
