@@ -551,7 +551,14 @@ async fn a_token_of_a_former_release_keeps_its_identity_and_lends_it_to_no_other
     assert_eq!(roles, expected.map(|(name, role)| (name.to_owned(), role)));
 
     // A label is no identity any more.
-    let new = NewToken { name: "admin", user: Some("bob"), scope: TokenScope::User, expires_at: None };
+    let new = NewToken {
+        name: "admin",
+        user: Some("bob"),
+        scope: TokenScope::User,
+        expires_at: None,
+        identity: None,
+        of_session: false,
+    };
     store.create_token(&new, &TokenHash::of("bob"), START, None).await.unwrap();
     assert_eq!(found("bob").await.unwrap().user.as_deref(), Some("bob"));
 

@@ -76,7 +76,7 @@ async fn a_person_is_one_user_for_ever_and_takes_over_nobodys_name() {
     let kept = Entered::As { identity, user: "zoe".into(), role: TokenScope::Viewer, changed: false };
     assert_eq!(enter("s-1", "zoe", TokenScope::Admin).await, kept);
 
-    let link = |user: &'static str, subject: &'static str, groups| async move {
+    let link = async |user: &str, subject: &str, groups: bool| {
         let role_from = if groups { "groups" } else { "hand" };
         let body = json!({"subject": subject, "issuer": "https://sso.example", "role_from": role_from});
         served.send_json(Method::PUT, "root", &format!("/users/{user}/identity"), &body).await
