@@ -16,6 +16,7 @@ mod exec;
 mod goodput;
 mod history;
 mod job;
+mod login;
 mod node;
 mod node_insight;
 mod overview;
@@ -65,6 +66,10 @@ pub use history::{
 pub use job::{
     CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job, JobDetail, JobList,
     JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
+};
+pub use login::{
+    CodeLoginRequest, DeviceLogin, DeviceLoginReply, DeviceLoginRequest, Identity, IdentityRequest, LoginProvider,
+    RoleSource,
 };
 pub use node::{
     DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList, NodePatch, Readmission, ReadmittedNode,

@@ -9,6 +9,7 @@ use headway_goodput::catalog::Catalog;
 use headway_types::{Seconds, TokenScope};
 
 use crate::clock::Speed;
+use crate::oidc::OidcSettings;
 use crate::webhooks::Network;
 
 /// Everything `serve` needs to know.
@@ -34,6 +35,8 @@ pub struct ServerConfig {
     pub tokens: Vec<InitialToken>,
     /// Where the keys that seal secrets come from; without them none can be set.
     pub secrets_key: Option<SecretsKey>,
+    /// Through whom people log in.
+    pub oidc: Option<OidcSettings>,
     /// What webhooks may be called though it is no public address.
     pub webhook_networks: Vec<Network>,
     /// How long what may be forgotten is kept.
@@ -153,6 +156,7 @@ mod tests {
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
             secrets_key: None,
+            oidc: None,
             webhook_networks: Vec::new(),
             retention: Retention::default(),
             site: Catalog::default(),

@@ -44,6 +44,9 @@ const PROGRESS_SILENT: &str = "headway_jobs_progress_silent_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const AGENT_WRONG_TOKENS: &str = "headway_agent_wrong_tokens_total";
+const OIDC_REACHABLE: &str = "headway_oidc_provider_reachable";
+const OIDC_ASKED: &str = "headway_oidc_provider_requests_total";
+const OIDC_LOGINS: &str = "headway_oidc_logins_total";
 const QUOTA_REFUSALS: &str = "headway_user_quota_refusals_total";
 const CONNECTIONS: &str = "headway_connections";
 const STRANGERS_SENT_AWAY: &str = "headway_connections_sent_away_total";
@@ -153,6 +156,18 @@ fn describe() {
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
     counter!(PLAN_INPUTS_LOST).increment(0);
+    describe_gauge!(
+        OIDC_REACHABLE,
+        "Whether the identity provider answered when it was last asked; absent where there is none"
+    );
+    describe_counter!(
+        OIDC_ASKED,
+        "Questions to the identity provider, by what was asked and outcome (ok, refused, failed)"
+    );
+    describe_counter!(
+        OIDC_LOGINS,
+        "Logins through the identity provider, by way (browser, device, code) and outcome (done, refused, failed)"
+    );
     describe_counter!(
         WRONG_TOKENS,
         "Requests with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
@@ -331,6 +346,21 @@ pub fn wrong_token(outcome: &'static str) {
 /// Likewise of an agent.
 pub fn agent_wrong_token(outcome: &'static str) {
     counter!(AGENT_WRONG_TOKENS, "outcome" => outcome).increment(1);
+}
+
+/// Whether the identity provider answered when it was last asked.
+pub fn oidc_reachable(answers: bool) {
+    gauge!(OIDC_REACHABLE).set(if answers { 1.0 } else { 0.0 });
+}
+
+/// The identity provider was asked something.
+pub fn oidc_asked(what: &'static str, outcome: &'static str) {
+    counter!(OIDC_ASKED, "what" => what, "outcome" => outcome).increment(1);
+}
+
+/// Somebody wanted to log in through it.
+pub fn oidc_login(way: &'static str, outcome: &'static str) {
+    counter!(OIDC_LOGINS, "way" => way, "outcome" => outcome).increment(1);
 }
 
 /// A user would have more, or has asked more, than its quota of these allows.

@@ -41,6 +41,7 @@ use crate::driver::{Driver, StartError};
 use crate::grpc::{Gateway, Sessions};
 use crate::http::{Cookies, HttpState, router};
 use crate::leader::Leader;
+use crate::oidc::Provider;
 use crate::secrets::{Keyring, KeyringError};
 use crate::store::{SecretsKeyError, Store, StoreError};
 use crate::webhooks::{self, Messenger, Trials};
@@ -104,6 +105,8 @@ pub enum ServerError {
     Http(#[source] std::io::Error),
     #[error("making ready to call webhooks")]
     Webhooks(#[source] reqwest::Error),
+    #[error("making ready to ask the identity provider")]
+    Oidc(#[source] reqwest::Error),
     #[error("reading entropy")]
     Entropy(#[source] getrandom::Error),
     #[error("installing the metrics recorder")]
@@ -158,7 +161,9 @@ pub async fn serve_reporting(
     let tls = config.tls.as_ref().map(read_tls).transpose()?;
     let certificates = config.tls.as_ref().map(Certificates::read).transpose()?;
 
-    let leader = Leader::new(options).of(advertised::server(&config, addresses)?);
+    let told = advertised::server(&config, addresses)?;
+    let reached = told.url.clone();
+    let leader = Leader::new(options).of(told);
     let leader = if config.standby { leader.standing_by() } else { leader };
     let sessions = Sessions::default();
     let engine = config.engine.at_speed(config.speed.factor());
@@ -179,7 +184,10 @@ pub async fn serve_reporting(
     let [sampled, counted, sealed, watched] = std::array::from_fn(|_| started.cluster.clone());
     let cookies = Cookies::new(store.identity().await?, certificates.is_some());
     let trials = Trials::new(messenger.clone());
-    let state = HttpState::new(started.cluster, cookies, config.build, metrics, trials);
+    let provider =
+        config.oidc.map(|settings| Provider::new(settings, &reached)).transpose().map_err(ServerError::Oidc)?;
+    let provider = provider.map(Arc::new);
+    let state = HttpState::new(started.cluster, cookies, config.build, metrics, trials).with_oidc(provider.clone());
 
     let leads = started.leading.is_some();
     let mut parts = JoinSet::new();
@@ -225,6 +233,13 @@ pub async fn serve_reporting(
             Ok(())
         }
     });
+    if let Some(provider) = provider {
+        let stop = stop.clone();
+        parts.spawn(async move {
+            provider.keep(stop).await;
+            Ok(())
+        });
+    }
     let visitors = Connections::new("agents", Limits::of_agents(files));
     parts.spawn(serve_agents(gateway, agents, visitors, tls.clone(), stop.clone()));
     let visitors = Connections::new("people", Limits::of_people(files));

@@ -39,6 +39,7 @@ async fn serve() -> (TestDatabase, Bound, tokio_util::sync::DropGuard) {
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],
         secrets_key: None,
+        oidc: None,
         webhook_networks: Vec::new(),
         retention: Retention::default(),
         site: Catalog::default(),

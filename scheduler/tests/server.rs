@@ -36,6 +36,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],
         secrets_key: None,
+        oidc: None,
         webhook_networks: Vec::new(),
         retention: Retention::default(),
         site: Catalog::default(),

@@ -84,6 +84,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],
         secrets_key: None,
+        oidc: None,
         webhook_networks: Vec::new(),
         retention: Retention::default(),
         site: Catalog::default(),

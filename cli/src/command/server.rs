@@ -9,7 +9,8 @@ use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
 use headway_scheduler::{
-    Advertised, InitialToken, Network, PrivatePostgres, Retention, SecretsKey, ServerConfig, Speed, TlsPaths,
+    Advertised, InitialToken, Network, OidcSettings, PrivatePostgres, Retention, SecretsKey, ServerConfig, Speed,
+    TlsPaths,
 };
 use headway_types::{Seconds, TokenScope};
 
@@ -65,6 +66,9 @@ pub struct Server {
     /// A program that prints these keys instead, with its arguments: run once at the start, by no shell, for 30 s at most. Nothing it says is logged.
     #[arg(long, value_name = "COMMAND", env = "HEADWAY_SECRETS_KEY_COMMAND", conflicts_with = "secrets_key_file")]
     pub secrets_key_command: Option<String>,
+    /// File that says through which identity provider people log in, and what their groups give (TOML; docs/people.md).
+    #[arg(long, env = "HEADWAY_OIDC", value_name = "FILE")]
+    pub oidc: Option<PathBuf>,
     /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub webhook_allow_network: Vec<Network>,
@@ -161,6 +165,7 @@ impl Server {
             Some(command) => Some(SecretsKey::Command(key_command(command)?)),
             None => self.secrets_key_file.map(SecretsKey::File),
         };
+        let oidc = self.oidc.as_deref().map(OidcSettings::read).transpose().map_err(anyhow::Error::new)?;
         let site = super::catalog::read(&self.catalogs, Parameters::built_in())?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
         let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
@@ -179,6 +184,7 @@ impl Server {
             hsts: Duration::from_secs(self.hsts_seconds),
             engine,
             secrets_key,
+            oidc,
             webhook_networks: self.webhook_allow_network,
             retention: Retention {
                 plan_inputs: Seconds(self.plan_input_days * 86_400.0),

@@ -80,6 +80,9 @@ pub struct Up {
     /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub webhook_allow_network: Vec<Network>,
+    /// File that says through which identity provider people log in (TOML; docs/people.md).
+    #[arg(long, env = "HEADWAY_OIDC", value_name = "FILE")]
+    pub oidc: Option<PathBuf>,
     #[command(flatten)]
     pub spans: SpansTo,
     /// Python interpreter for `{python}` in job commands.

@@ -74,6 +74,7 @@ fn server_arguments(up: &Up, directory: &DataDirectory, database: &str) -> anyho
     arguments.extend(up.catalogs.iter().flat_map(|file| ["--catalog".into(), file.display().to_string()]));
     let networks = up.webhook_allow_network.iter();
     arguments.extend(networks.flat_map(|one| ["--webhook-allow-network".into(), one.to_string()]));
+    arguments.extend(up.oidc.iter().flat_map(|file| ["--oidc".into(), file.display().to_string()]));
     arguments.extend(up.spans.otlp_endpoint.iter().flat_map(|url| ["--otlp-endpoint".into(), url.clone()]));
     if let Some(speed) = up.speed {
         arguments.extend(["--speed".into(), speed.to_string()]);

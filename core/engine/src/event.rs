@@ -232,6 +232,7 @@ pub enum Request {
         user: String,
         role: Option<ProjectRole>,
         expected: Option<u64>,
+        reason: Option<String>,
     },
     /// Hides a project's jobs from all but its members, or shows that they exist.
     SetPrivate {

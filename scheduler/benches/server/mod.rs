@@ -58,6 +58,7 @@ fn become_server_if_told() {
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],
         secrets_key: None,
+        oidc: None,
         webhook_networks: Vec::new(),
         retention: Retention::default(),
         site: Catalog::default(),

@@ -22,6 +22,7 @@ pub enum Act {
     SetRules,
     NamePeople,
     ReadAudit,
+    LogIn,
     KeepTokens,
     KeepTokensOfOthers,
     KeepSecrets,
@@ -107,7 +108,7 @@ impl Act {
         use TokenScope::{Admin, Operator, User, Viewer};
         let rule = |scope, everybody, owner, member, anywhere| Rule { scope, everybody, owner, member, anywhere };
         match self {
-            Self::Look | Self::KeepTokens => rule(Viewer, Some(O::Private), false, None, Operator),
+            Self::Look | Self::LogIn | Self::KeepTokens => rule(Viewer, Some(O::Private), false, None, Operator),
             Self::SeeJob => rule(Viewer, Some(O::Closed), true, Some(P::Viewer), Operator),
             Self::ReadJob => rule(Viewer, Some(O::Open), true, Some(P::Viewer), Operator),
             Self::ReadEnvironment => rule(Viewer, None, true, Some(P::Admin), Operator),
@@ -149,8 +150,9 @@ impl Act {
             Self::NameMembers => "name a project's members, make it private or open",
             Self::Operate => "act on nodes, plans, reservations and the policy",
             Self::SetRules => "set a project's quota, share and place in the tree",
-            Self::NamePeople => "make users and give them roles",
+            Self::NamePeople => "make users, give them roles, say who they are at the identity provider",
             Self::ReadAudit => "read the audit",
+            Self::LogIn => "log in through the identity provider, without a token",
             Self::KeepTokens => {
                 "make, list and revoke one's own tokens, which open no more than the caller's; log in, list one's browsers, log out"
             }
@@ -249,6 +251,12 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("list_tokens", Act::KeepTokens),
     ("revoke_token", Act::KeepTokens),
     ("whoami", Act::Look),
+    ("login_provider", Act::LogIn),
+    ("oidc_login", Act::LogIn),
+    ("oidc_callback", Act::LogIn),
+    ("begin_device_login", Act::LogIn),
+    ("end_device_login", Act::LogIn),
+    ("end_code_login", Act::LogIn),
     ("create_session", Act::KeepTokens),
     ("list_sessions", Act::KeepTokens),
     ("end_sessions", Act::KeepTokens),
@@ -260,6 +268,8 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("list_users", Act::Look),
     ("get_user", Act::Look),
     ("put_user", Act::NamePeople),
+    ("link_user", Act::NamePeople),
+    ("unlink_user", Act::NamePeople),
     ("audit", Act::ReadAudit),
     ("audit_head", Act::ReadAudit),
     ("verify_audit", Act::ReadAudit),
@@ -344,7 +354,13 @@ mod tests {
         fn a_viewers_token_changes_nothing(act in act(), who in standing()) {
             let changes = !matches!(
                 act,
-                Act::Look | Act::SeeJob | Act::ReadJob | Act::ReadEnvironment | Act::SeeMembers | Act::KeepTokens
+                Act::Look
+                    | Act::LogIn
+                    | Act::SeeJob
+                    | Act::ReadJob
+                    | Act::ReadEnvironment
+                    | Act::SeeMembers
+                    | Act::KeepTokens
             );
             let viewer = Standing { scope: TokenScope::Viewer, ..who };
             prop_assert!(!(changes && act.rule().admits(viewer)));
