@@ -19,7 +19,7 @@ pub struct Person {
 
 /// A user of ours who is somebody there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct UserIdentity {
     pub id: Uuid,
     pub person: Person,
     pub user: String,
@@ -120,7 +120,7 @@ impl Store {
     }
 
     /// Who this person is here.
-    pub async fn user_of(&self, person: &Person) -> Result<Option<Identity>, StoreError> {
+    pub async fn user_of(&self, person: &Person) -> Result<Option<UserIdentity>, StoreError> {
         let row = sqlx::query!(
             "SELECT identity_id, user_name FROM identities WHERE issuer = $1 AND subject = $2",
             person.issuer,
@@ -129,26 +129,13 @@ impl Store {
         .fetch_optional(&self.pool)
         .await
         .map_err(StoreError::during("reading an identity"))?;
-        Ok(row.map(|row| Identity { id: row.identity_id, person: person.clone(), user: row.user_name }))
-    }
-
-    /// Who this user is there.
-    pub async fn identity_of(&self, user: &str) -> Result<Option<Identity>, StoreError> {
-        let row = sqlx::query!("SELECT identity_id, issuer, subject FROM identities WHERE user_name = $1", user)
-            .fetch_optional(&self.pool)
-            .await
-            .map_err(StoreError::during("reading an identity"))?;
-        Ok(row.map(|row| Identity {
-            id: row.identity_id,
-            person: Person { issuer: row.issuer, subject: row.subject },
-            user: user.to_owned(),
-        }))
+        Ok(row.map(|row| UserIdentity { id: row.identity_id, person: person.clone(), user: row.user_name }))
     }
 
     /// Shuts a person out: tokens that came of logins, and their sessions, end; a role that groups gave is the least again.
     pub async fn shut_out(
         &self,
-        identity: &Identity,
+        identity: &UserIdentity,
         now: Timestamp,
         deed: Option<AuditEntry>,
     ) -> Result<(), StoreError> {
