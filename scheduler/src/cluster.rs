@@ -217,6 +217,11 @@ impl Cluster {
         self.sessions.tokens_changed();
     }
 
+    /// Every node that is connected renews its certificate.
+    pub fn renew_certificates(&self) {
+        self.sessions.renew_all();
+    }
+
     #[must_use]
     pub fn store(&self) -> &Store {
         &self.store

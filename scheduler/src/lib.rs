@@ -17,6 +17,7 @@ pub mod tar;
 mod archive;
 mod asking;
 mod audit;
+mod authority;
 mod baseline;
 mod clock;
 mod driver;
@@ -33,7 +34,7 @@ mod webhooks;
 mod wrong_tokens;
 
 pub use clock::Speed;
-pub use config::{Advertised, InitialToken, Retention, ServerConfig, TlsPaths};
+pub use config::{Advertised, InitialToken, NodeCertificates, Retention, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;
 pub use server::{Bound, ServerError, serve, serve_reporting};

@@ -192,7 +192,9 @@ async fn permit(
         | Act::KeepSecrets
         | Act::UseProjectSecrets
         | Act::KeepProjectSecrets => caller.has_scope(act),
-        Act::Look | Act::Operate | Act::SetRules | Act::NamePeople | Act::ReadAudit => caller.may(act),
+        Act::Look | Act::Operate | Act::SetRules | Act::NamePeople | Act::ReadAudit | Act::KeepAuthorities => {
+            caller.may(act)
+        }
     }
 }
 

@@ -16,6 +16,7 @@ mod conversions;
 mod cookies;
 mod deliveries;
 mod dependencies;
+mod enrolment;
 mod events;
 mod exec;
 mod explain;
@@ -85,6 +86,7 @@ use tokio::sync::Semaphore;
 use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache};
 pub use self::cookies::Cookies;
+pub use self::enrolment::Enrolment;
 use self::pace::Paces;
 use self::problem::Problem;
 use crate::asking::Asking;
@@ -118,6 +120,8 @@ pub struct HttpState {
     trials: Trials,
     /// Places for commands beside jobs.
     execs: Arc<Semaphore>,
+    /// `None`: nodes are given no certificates here.
+    enrolment: Option<Enrolment>,
 }
 
 impl HttpState {
@@ -151,6 +155,7 @@ impl HttpState {
             metrics,
             trials,
             execs: Arc::new(Semaphore::new(exec::AT_ONCE)),
+            enrolment: None,
         }
     }
 
