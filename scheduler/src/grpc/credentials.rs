@@ -127,8 +127,11 @@ impl Credentials {
 
     /// `valid`: the epoch of the identity; `Some(None)`: it was revoked; `None`: nothing is known of it, as after a restore.
     fn judge(&self, shown: &Shown, valid: Option<Option<u64>>) -> Result<(), String> {
-        let again = "make a token for it (`headway node token create --node NAME`) and have it join again (`headway node join`)";
         let name = &shown.named.name;
+        let fleet = if shown.named.kind == IdentityKind::Fleet { " --fleet" } else { "" };
+        let again = format!(
+            "make a token for it (`headway node token create --node {name}{fleet}`) and have it join again (`headway node join`)"
+        );
         if shown.expires_at <= wall() {
             return Err(format!("the certificate of {name} has expired: {again}"));
         }
