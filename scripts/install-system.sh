@@ -29,6 +29,8 @@ command -v cc >/dev/null || missing+=(gcc libc6-dev)
 command -v curl >/dev/null || missing+=(curl)
 if [ "${1:-}" = browser ]; then
     command -v chromium >/dev/null || missing+=(chromium)
+    # Without it the tests of the device filter only say that nothing is isolated.
+    [ -x /usr/sbin/bpftool ] || missing+=(bpftool)
 fi
 
 [ ${#missing[@]} -eq 0 ] && { echo "nothing is missing"; exit 0; }

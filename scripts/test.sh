@@ -67,7 +67,7 @@ step "format" cargo fmt --all --check
 step "lints" cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 step "build" cargo build --locked --workspace --all-targets --quiet
 step "core" rust_tests "${core[@]}"
-step "store, scheduler, agent, api, cli" rust_tests headway-api headway-scheduler headway-agent headway-cli
+step "store, scheduler, agent, api, cli" rust_tests headway-fuzz headway-api headway-scheduler headway-agent headway-cli
 step "simulation" rust_tests headway-sim
 step "evidence" rust_tests headway-evidence
 step "worker" worker_tests

@@ -137,6 +137,7 @@ mod tests {
                 watts: None,
                 processes: Vec::new(),
                 files: Vec::new(),
+                own: Vec::new(),
             }
         };
         let uses = Uses::default();
@@ -162,6 +163,7 @@ mod tests {
             watts: None,
             processes: Vec::new(),
             files: Vec::new(),
+            own: Vec::new(),
         };
         uses.take_in(&[device(0.0)]);
         // A look at which nobody is watched.

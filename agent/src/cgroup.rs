@@ -6,6 +6,7 @@
 
 mod delegation;
 mod enclosure;
+mod filter;
 
 use std::convert::Infallible;
 use std::fs;
@@ -18,6 +19,7 @@ use headway_types::{Generation, JobId, NodeId};
 
 use crate::AgentError;
 pub(crate) use enclosure::Enclosure;
+pub(crate) use filter::{DeviceFilter, GpuFiles};
 
 /// What bounds memory and counts who was killed for want of it, and what bounds the number of processes.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
@@ -111,7 +113,15 @@ impl Cgroups {
         self.group(job, generation).join(format!("rank-{rank}"))
     }
 
-    /// Makes a rank's cgroup; the words make a command start inside it.
+    /// Makes the cgroup of a group, in which those of its ranks are: what is denied there is denied to all of them.
+    pub(crate) fn make_group(&self, job: JobId, generation: Generation) -> io::Result<PathBuf> {
+        let group = self.group(job, generation);
+        fs::create_dir_all(&group)?;
+        enable_quietly(&group);
+        Ok(group)
+    }
+
+    /// Makes a rank's cgroup, in that of its group, which must be there; the words make a command start inside it.
     pub(crate) fn words(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<Vec<String>> {
         Ok(joining(&self.make(job, generation, rank)?))
     }
@@ -123,10 +133,10 @@ impl Cgroups {
 
     fn make(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<PathBuf> {
         let path = self.rank(job, generation, rank);
-        fs::create_dir_all(self.group(job, generation))?;
-        enable_quietly(&self.group(job, generation));
-        fs::create_dir_all(&path)?;
-        Ok(path)
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(path),
+        }
     }
 
     /// SIGKILL to everything in the group at once.
@@ -306,6 +316,7 @@ pub(crate) mod tests {
     async fn agents_on_one_subtree_leave_each_others_workers_alone() {
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (open(dir.path(), node()), open(dir.path(), NodeId(uuid::Uuid::from_u128(5))));
+        one.make_group(job(), Generation(1)).unwrap();
         one.words(job(), Generation(1), 0).unwrap();
         assert!(other.end_others(|_, _| false).await.is_empty());
         assert_eq!(one.end_others(|_, _| false).await, [format!("{}-g1", job())]);
@@ -315,6 +326,8 @@ pub(crate) mod tests {
     async fn who_ran_out_of_memory_is_read_from_the_events() {
         let dir = tempfile::tempdir().unwrap();
         let cgroups = open(dir.path(), node());
+        assert!(cgroups.words(job(), Generation(2), 0).is_err(), "no rank is outside its group");
+        cgroups.make_group(job(), Generation(2)).unwrap();
         let words = cgroups.words(job(), Generation(2), 0).unwrap();
         let status = std::process::Command::new(&words[0]).args(&words[1..]).arg("true").status().unwrap();
         assert!(status.success());
@@ -338,6 +351,7 @@ pub(crate) mod tests {
     async fn what_left_its_session_and_its_environment_is_killed_all_the_same() {
         let Some(real) = Real::make("kill") else { return };
         let cgroups = open(&real.0, node());
+        cgroups.make_group(job(), Generation(1)).unwrap();
         let words = cgroups.words(job(), Generation(1), 0).unwrap();
         let mut child = std::process::Command::new(&words[0])
             .args(&words[1..])
@@ -389,7 +403,7 @@ pub(crate) mod tests {
     #[test]
     fn groups_that_outlived_their_agent_are_counted_again() {
         let dir = tempfile::tempdir().unwrap();
-        open(dir.path(), node()).words(job(), Generation(1), 0).unwrap();
+        open(dir.path(), node()).make_group(job(), Generation(1)).unwrap();
         let control = dir.path().join(format!("workers-{}/{}-g1/cgroup.subtree_control", node(), job()));
         fs::write(&control, "").unwrap();
         open(dir.path(), node());

@@ -131,8 +131,9 @@ impl AgentConfig {
             shm: self.shm.or_else(|| pressure::size_of(Path::new("/dev/shm"))),
             local_disk: self.local_disk.or_else(|| pressure::size_of(&self.data_dir)),
             address: self.address.clone(),
-            // CUDA_VISIBLE_DEVICES alone keeps honest jobs apart, no others.
+            // Until a filter has shown what it does.
             isolated: false,
+            not_isolated_reason: None,
             conditions: Vec::new(),
             labels: self.labels.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -1,7 +1,7 @@
 //! The launch contract (docs/worker-protocol.md): what a worker finds in its environment and in `{placeholders}`.
 //! Pure: order and inventory in, variables and arguments out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use headway_api::agent::Secrets;
@@ -34,21 +34,28 @@ pub(crate) struct Member {
     /// Those of the variables that do not belong to this one launch: what the node and the job itself set. `None` if the
     /// job's have placeholders, which are filled in anew every time.
     pub(crate) lasting: Option<BTreeMap<String, String>>,
+    /// Secrets that it is handed as open files, by variable.
+    pub(crate) files: Secrets,
 }
 
-/// Secrets are among the variables.
+/// Secrets may be among the variables.
 impl std::fmt::Debug for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { rank, argv, variables, lasting: _ } = self;
+        let Self { rank, argv, variables, lasting: _, files: _ } = self;
         f.debug_struct("Member").field("rank", rank).field("argv", argv).field("variables", &variables.keys()).finish()
     }
 }
 
 impl Member {
-    /// Sets what the launch brought. The contract's own variables stay as they are, and no interpreter is kept warm with a secret.
-    pub(crate) fn take_secrets(&mut self, secrets: &Secrets) {
+    /// Takes what the launch brought: as files, and as variables where the job has asked for that. The contract's own variables stay as they
+    /// are, and no interpreter is kept warm with a secret.
+    pub(crate) fn take_secrets(&mut self, secrets: &Secrets, as_files: &BTreeSet<String>) {
         for (name, value) in secrets {
-            self.variables.entry(name.clone()).or_insert_with(|| value.expose().to_owned());
+            if as_files.contains(name) {
+                self.files.insert(name.clone(), value.clone());
+            } else {
+                self.variables.entry(name.clone()).or_insert_with(|| value.expose().to_owned());
+            }
         }
     }
 
@@ -117,7 +124,8 @@ pub(crate) fn members(
             variables.extend(launch.clone());
             let of_rank = [rank.to_string(), local_rank.to_string(), mark_of_rank(&group, rank)];
             variables.extend(PER_RANK.map(String::from).into_iter().zip(of_rank));
-            Member { rank, argv: argv.clone(), variables, lasting: constant.then(|| lasting.clone()) }
+            let lasting = constant.then(|| lasting.clone());
+            Member { rank, argv: argv.clone(), variables, lasting, files: Secrets::new() }
         })
         .collect())
 }

@@ -133,6 +133,13 @@ impl Files {
         give(&work, user)
     }
 
+    /// An empty directory, made if it is not there, for what is mounted where nobody else sees it.
+    pub(crate) fn mount(&self) -> std::io::Result<PathBuf> {
+        let path = self.root.join("mount");
+        create_dir(&path, 0o700)?;
+        Ok(path)
+    }
+
     fn reserved(&self) -> PathBuf {
         self.root.join("reserve")
     }

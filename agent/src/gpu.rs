@@ -2,6 +2,7 @@
 //! health and puts every change into the offer. It grants nothing; a GPU that is gone stays in the offer as broken,
 //! since the node's class must not change under a job.
 
+mod drm;
 mod fault;
 mod model;
 mod nvml;
@@ -47,6 +48,8 @@ pub(crate) struct Device {
     pub(crate) processes: Vec<u32>,
     /// Device files a worker needs.
     pub(crate) files: Vec<PathBuf>,
+    /// Device files that lead to this GPU alone, whether a worker needs them or not.
+    pub(crate) own: Vec<PathBuf>,
 }
 
 /// Who knows the GPUs. `look` may take a while; it is called on the monitor's own thread.
@@ -261,6 +264,7 @@ impl DeclaredGpus {
             watts: None,
             processes: Vec::new(),
             files: Vec::new(),
+            own: Vec::new(),
         };
         (0..self.count.0).map(device).collect()
     }
@@ -307,6 +311,7 @@ mod tests {
             watts: None,
             processes: Vec::new(),
             files: Vec::new(),
+            own: Vec::new(),
         };
         let fake = Fake(Arc::new(Mutex::new(inventory.gpus.iter().map(device).collect())));
         let inventory = Inventory::new(inventory);

@@ -161,6 +161,7 @@ async fn wait(
     until: Until<'_>,
 ) -> io::Result<End> {
     let (job, generation, rank) = (order.job, order.generation, member.rank);
+    site.confine(order).await?;
     let mut child = site
         .shell(order, member, user, SHELL)?
         .arg(site.directory(order))

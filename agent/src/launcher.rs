@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use command_fds::{CommandFdExt, FdMapping};
 use headway_api::agent::Secrets;
 use headway_node::{Exit, NodeEvent, Process};
 use headway_types::spec::RunPer;
@@ -33,17 +34,22 @@ use crate::node::Input;
 use crate::observer::Observer;
 use crate::printed;
 use crate::process;
+use crate::secret_file::{self, SecretFile, descriptor_variable};
 use crate::site::Site;
 use crate::user::{UnixUser, give};
 use crate::warm::{Cold, Descriptors, Kind, Request, Warm};
 
 /// Enters the working directory as the job's user, keeps SIGTERM from the shell itself (the command gets it: traps are
-/// not inherited) and records how it ended, in place: the file has its blocks already, should the disk be full.
+/// not inherited) and records how it ended, in place: the file has its blocks already, should the disk be full. It holds the job's secrets open as
+/// long as the command runs, and says where: a program that hands on no descriptors hands on that.
 const WRAPPER: &str = r#"
 umask 022
 _headway_status=$1
+for _headway_secret in $3; do
+    export "${_headway_secret%=*}_FILE=/proc/$$/fd/${_headway_secret#*=}"
+done
 cd -- "$2" || { printf '%-7s\n' 126 1<>"$_headway_status"; exit 126; }
-shift 2
+shift 3
 trap : TERM INT HUP
 "$@"
 code=$?
@@ -80,6 +86,7 @@ struct Place {
     exit_status: OwnedFd,
     exit_status_path: PathBuf,
     directory: PathBuf,
+    secrets: Vec<SecretFile>,
 }
 
 /// How this agent learns of a process's end.
@@ -134,6 +141,13 @@ impl Launcher {
             );
             self.watch(order, process, Tie::Adopted, Before::now());
         }
+        let (launcher, adopted) = (self.clone(), order.clone());
+        tokio::spawn(async move {
+            // An agent that could not filter devices, or an earlier release, may have started it.
+            if let Err(error) = launcher.site.confine(&adopted).await {
+                tracing::warn!(job_id = %adopted.job, %error, "a group that runs is not kept from the GPUs of others");
+            }
+        });
         self.warm_up(order.clone());
     }
 
@@ -153,6 +167,11 @@ impl Launcher {
             self.warm.want(&kind);
         }
         self.warm.run().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
     }
 
     #[cfg(test)]
@@ -193,6 +212,7 @@ impl Launcher {
         files
             .make_group(job, generation, user)
             .map_err(|error| Fault::of_node(format!("making {}: {error}", directory.display())))?;
+        self.site.confine(order).await.map_err(|error| Fault::of_node(format!("making its cgroup: {error}")))?;
         let secret = new_secret().map_err(Fault::of_node)?;
         let path = files.secret(job, generation);
         write_durably(&path, secret.as_bytes())
@@ -203,7 +223,7 @@ impl Launcher {
         for mut member in members {
             let rank = member.rank;
             member.launched_at(began);
-            member.take_secrets(secrets);
+            member.take_secrets(secrets, &order.run.secret_files);
             let failed = |error| Fault::of_node(format!("starting rank {rank}: {error}"));
             started.push(self.start(order, &member, user).await.map_err(failed)?);
         }
@@ -211,7 +231,7 @@ impl Launcher {
     }
 
     async fn start(&self, order: &LaunchOrder, member: &Member, user: Option<&UnixUser>) -> io::Result<(Process, Tie)> {
-        let place = self.place(order, member.rank, user)?;
+        let place = self.place(order, member, user)?;
         if self.site.warm.interpreters > 0
             && let Some(kind) = Kind::of(member, user)
         {
@@ -232,8 +252,8 @@ impl Launcher {
     }
 
     /// Makes the files of a rank.
-    fn place(&self, order: &LaunchOrder, rank: u32, user: Option<&UnixUser>) -> io::Result<Place> {
-        let files = &self.site.files;
+    fn place(&self, order: &LaunchOrder, member: &Member, user: Option<&UnixUser>) -> io::Result<Place> {
+        let (files, rank) = (&self.site.files, member.rank);
         let log = files.log(order.job, order.generation, rank);
         let output = OpenOptions::new().create(true).append(true).mode(0o600).open(&log)?;
         give(&log, user)?;
@@ -242,7 +262,9 @@ impl Launcher {
         status.write_all(NO_STATUS.as_bytes())?;
         give(&path, user)?;
         let directory = self.site.directory(order);
-        Ok(Place { output: output.into(), exit_status: status.into(), exit_status_path: path, directory })
+        let secrets = member.files.iter().map(|(variable, value)| SecretFile::open(variable, value, user));
+        let secrets = secrets.collect::<io::Result<_>>()?;
+        Ok(Place { output: output.into(), exit_status: status.into(), exit_status_path: path, directory, secrets })
     }
 
     /// Has a warm interpreter fork the worker. It does nothing before it is known here and in its cgroup, and ends by
@@ -257,8 +279,10 @@ impl Launcher {
         let (waits, mut go) = std::io::pipe()?;
         let waits = waits.into();
         let directory = place.directory.as_path();
-        let request = Request { arguments: &member.argv[2..], variables: &member.variables, directory };
-        let descriptors = Descriptors { output: &place.output, exit_status: &place.exit_status, go: &waits };
+        let secrets: Vec<&str> = place.secrets.iter().map(|secret| secret.variable.as_str()).collect();
+        let request = Request { arguments: &member.argv[2..], variables: &member.variables, directory, secrets };
+        let (output, exit_status, secrets) = (&place.output, &place.exit_status, place.secrets.as_slice());
+        let descriptors = Descriptors { output, exit_status, go: &waits, secrets };
         let pid = self.warm.fork(kind, &request, &descriptors).await?;
         // The interpreter is the user's: what it names is looked at before the agent's own power is used on it.
         let marked = pid > 1 && process::mark_of(pid).as_ref() == member.variables.get(process::MARK);
@@ -279,14 +303,22 @@ impl Launcher {
         place: Place,
     ) -> io::Result<(Process, Tie)> {
         let rank = member.rank;
-        let child = self
-            .site
-            .shell(order, member, user, WRAPPER)?
+        let mut command = self.site.shell(order, member, user, WRAPPER)?;
+        let (mut words, mut mappings) = (Vec::new(), Vec::new());
+        for (child_fd, SecretFile { variable, file }) in secret_file::numbered(place.secrets) {
+            command.env(descriptor_variable(&variable), child_fd.to_string());
+            words.push(format!("{variable}={child_fd}"));
+            mappings.push(FdMapping { parent_fd: file, child_fd });
+        }
+        let child = command
             .arg(place.exit_status_path)
             .arg(place.directory)
+            .arg(words.join(" "))
             .args(&member.argv)
             .stdout(place.output.try_clone()?)
             .stderr(place.output)
+            .fd_mappings(mappings)
+            .map_err(io::Error::other)?
             .spawn()?;
         let identity = child.id().and_then(|pid| Some(Process { rank, pid, started: process::started(pid)? }));
         let process = identity.ok_or_else(|| io::Error::other("it does not show in /proc"))?;

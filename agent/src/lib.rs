@@ -35,6 +35,7 @@ mod pressure;
 mod printed;
 mod process;
 mod readings;
+mod secret_file;
 mod servers;
 mod session;
 mod site;
@@ -119,7 +120,9 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     }
     let identity = Identity::load(&files, servers.certificate().map(certificate::Certificate::node))?;
     let (mut source, waker) = gpu::open(&config.gpus, identity.node)?;
-    let inventory = Inventory::new(config.inventory(identity.node, identity.boot, source.look())?);
+    let devices = source.look();
+    let own = devices.iter().map(|device| (device.gpu.uuid.clone(), device.own.clone())).collect();
+    let inventory = Inventory::new(config.inventory(identity.node, identity.boot, devices)?);
     let outbox = Arc::new(Outbox::default());
     let observer = Observer::new(config.report_every, Arc::clone(&outbox));
     let uses = activity::Uses::default();
@@ -130,6 +133,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
 
     let connections = connections::Connections::default();
     let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users)?);
+    site.isolate(own).await;
     let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections, observer.clone());
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;

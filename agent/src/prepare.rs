@@ -25,11 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Looks at the working directory, the checkpoint directory and the checkpoint to resume from as the user who will need
 /// them: root may see less of a shared file system than that user, or more. What the specification names and this node lacks is a
 /// mistake as far as one node can tell: whether another has it, or had it, the scheduler knows. The checkpoint to resume from was there.
+/// What a job saves below a directory that everybody may write to is its user's alone; elsewhere the directory is somebody's, whose rules hold.
 const PROBE: &str = r#"
 if [ -n "$1" ] && ! cd -- "$1"; then
     [ -e "$1" ] && exit 11
     exit 12
 fi
+job=${2%/*}
+if [ -k "${job%/*}" ]; then umask 077; fi
 mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
 [ -z "$3" ] || [ -r "$3/manifest.json" ] || exit 14
 [ -x "$4" ] || exit 15
@@ -190,6 +193,7 @@ mod tests {
             watts: None,
             processes,
             files: vec![file.into()],
+            own: Vec::new(),
         };
         let check = |device: Device| check_gpus(&share, &inventory, &[device]).map_err(|fault| fault.blame);
         assert_eq!(check(device(vec![], "/dev/null")), Ok(()));

@@ -112,4 +112,6 @@ impl Reader {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

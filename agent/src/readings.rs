@@ -65,6 +65,7 @@ mod tests {
             watts: None,
             processes: Vec::new(),
             files: Vec::new(),
+            own: Vec::new(),
         };
         let readings = Readings::default();
         readings.take_in(&[device(0, Some(1.0), Some(60.0)), device(1, None, None)]);

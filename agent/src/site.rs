@@ -3,16 +3,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::OnceLock;
 
 use headway_node::Share;
-use headway_types::{Condition, ConditionKind, Fault, LaunchOrder};
+use headway_types::{Condition, ConditionKind, Fault, GpuUuid, LaunchOrder};
 use tokio::process::Command;
 use tokio::sync::watch;
 
 use crate::AgentError;
-use crate::cgroup::{Cgroups, Opened};
+use crate::cgroup::{Cgroups, DeviceFilter, GpuFiles, Opened};
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
 use crate::files::Files;
@@ -29,6 +30,8 @@ pub(crate) struct Site {
     pub(crate) gpus: Gpus,
     pub(crate) users: Users,
     pub(crate) cgroups: Option<Cgroups>,
+    /// Set once it has shown that it works here.
+    filter: OnceLock<DeviceFilter>,
     pub(crate) output: OutputLimits,
     pub(crate) warm: WarmLimits,
     /// The ledger as it was last stored, for who must not wait for the node's loop.
@@ -58,7 +61,53 @@ impl Site {
             let condition = Condition { kind: ConditionKind::Unbounded, message };
             inventory.set_conditions(&[ConditionKind::Unbounded], vec![condition]);
         }
-        Ok(Self { files, inventory, gpus, users, cgroups, output, warm, census, python, headway, inherited })
+        let filter = OnceLock::new();
+        Ok(Self { files, inventory, gpus, users, cgroups, filter, output, warm, census, python, headway, inherited })
+    }
+
+    /// Finds out whether GPUs can be kept from groups that were not granted them, and says so in the offer.
+    pub(crate) async fn isolate(&self, gpus: GpuFiles) {
+        let reason = match self.prove(gpus).await {
+            Ok(filter) => {
+                let _set_before = self.filter.set(filter);
+                tracing::info!("GPUs are isolated: a device filter keeps them from jobs that were not granted them");
+                None
+            }
+            Err(reason) => {
+                tracing::warn!(reason, "GPUs are not isolated");
+                Some(reason)
+            }
+        };
+        self.inventory.change(|offer| (offer.isolated, offer.not_isolated_reason) = (reason.is_none(), reason));
+    }
+
+    async fn prove(&self, gpus: GpuFiles) -> Result<DeviceFilter, String> {
+        if self.inventory.now().emulated.is_some() {
+            return Err("emulated devices have no device files".to_owned());
+        }
+        if gpus.values().any(Vec::is_empty) {
+            return Err("its GPUs were declared (--gpus), so their device files are not known".to_owned());
+        }
+        let cgroups = self.cgroups.as_ref().ok_or("there are no cgroups (version 2) for jobs (--cgroups)")?;
+        let mount = self.files.mount().map_err(|error| format!("making a directory to mount on: {error}"))?;
+        DeviceFilter::prove(cgroups, mount, gpus).await
+    }
+
+    /// Makes the cgroup that all processes of a group are started in, with no other GPUs than it was granted. To be called before any of
+    /// them is, and for one that an earlier agent has started.
+    pub(crate) async fn confine(&self, order: &LaunchOrder) -> io::Result<()> {
+        let Some(cgroups) = &self.cgroups else { return Ok(()) };
+        let group = cgroups.make_group(order.job, order.generation)?;
+        let node = self.inventory.now().node;
+        let granted = Share::of(order, node).map_or(&[][..], |share| share.slice.gpus.as_slice());
+        self.confine_to(&group, granted).await
+    }
+
+    /// Keeps all GPUs but those that are granted from a cgroup, where that can be done.
+    pub(crate) async fn confine_to(&self, cgroup: &Path, granted: &[GpuUuid]) -> io::Result<()> {
+        let Some(filter) = self.filter.get() else { return Ok(()) };
+        let confined = filter.confine(cgroup, granted).await;
+        confined.map_err(|why| io::Error::other(format!("keeping the GPUs of others from {}: {why}", cgroup.display())))
     }
 
     /// The user a job of this owner is to run as. Directory services may take their time to answer.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -178,6 +179,14 @@ fn may_read_others(status: &str) -> bool {
 pub(crate) fn give(path: &Path, user: Option<&UnixUser>) -> std::io::Result<()> {
     match user {
         Some(user) => Ok(chown(path, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)))?),
+        None => Ok(()),
+    }
+}
+
+/// Gives what is open to the user.
+pub(crate) fn give_open(file: impl AsFd, user: Option<&UnixUser>) -> std::io::Result<()> {
+    match user {
+        Some(user) => std::os::unix::fs::fchown(file, Some(user.uid), Some(user.gid)),
         None => Ok(()),
     }
 }

@@ -166,6 +166,9 @@ impl Warm {
             let prefix = site.users.prefix(kind.user.as_ref());
             let enclosure = site.cgroups.as_ref().map(|cgroups| cgroups.enclose(MEMORY)).transpose();
             let enclosure = enclosure.map_err(ZygoteError::Start)?;
+            if let Some(enclosure) = &enclosure {
+                site.confine_to(enclosure.path(), &[]).await.map_err(ZygoteError::Start)?;
+            }
             let mut zygote = Zygote::start(&kind, &prefix, &self.complaints(), enclosure)?;
             zygote.ready().await?;
             Ok::<_, ZygoteError>(zygote)

@@ -2,9 +2,12 @@
 //! a checked worker's words go to the node's loop.
 
 mod checkpoint;
+#[cfg(test)]
+mod fuzz;
 mod message;
 mod view;
 
+use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::future::Future;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -42,6 +45,8 @@ const LINES: usize = 32;
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
 /// Open at a time, far more than a node has ranks; any further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 512;
+/// Of these, of one user other than the agent's own: nobody keeps the workers of others out.
+const CONNECTIONS_OF_ONE: usize = 128;
 /// More than a secret takes, in bytes.
 const SECRET_LIMIT: u64 = 128;
 
@@ -77,9 +82,15 @@ pub(crate) fn listen(
     std::fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(AgentError::io("opening the socket"))?;
     Ok(async move {
         let room = Arc::new(Semaphore::new(CONNECTIONS));
+        let mut shares = Shares::default();
         while let Ok(place) = Arc::clone(&room).acquire_owned().await {
             match listener.accept().await {
                 Ok((stream, _)) => {
+                    let Some(share) = shares.take(stream.peer_cred().ok().map(|peer| peer.uid())) else {
+                        tracing::debug!("a user has as many connections as one may have");
+                        continue;
+                    };
+                    let place = (place, share);
                     let (site, inputs, connections) = (Arc::clone(&site), inputs.clone(), connections.clone());
                     let door = Door { site, inputs, connections, _place: place };
                     tokio::spawn(serve(stream, door, observer.clone()));
@@ -93,13 +104,32 @@ pub(crate) fn listen(
     })
 }
 
+/// What each user has of the connections.
+#[derive(Default)]
+struct Shares(BTreeMap<u32, Arc<Semaphore>>);
+
+/// One connection of a user's share; the agent's own user has no bound.
+type Share = Option<OwnedSemaphorePermit>;
+
+impl Shares {
+    /// `None` where the user has no more; who is not known has a share with all who are not.
+    fn take(&mut self, user: Option<u32>) -> Option<Share> {
+        if user == Some(geteuid().as_raw()) {
+            return Some(None);
+        }
+        let share = self.0.entry(user.unwrap_or(u32::MAX));
+        let share = share.or_insert_with(|| Arc::new(Semaphore::new(CONNECTIONS_OF_ONE)));
+        Arc::clone(share).try_acquire_owned().ok().map(Some)
+    }
+}
+
 /// What it takes to let a worker in.
 struct Door {
     site: Arc<Site>,
     inputs: mpsc::Sender<Input>,
     connections: Connections,
     /// Among the connections that may be open.
-    _place: OwnedSemaphorePermit,
+    _place: (OwnedSemaphorePermit, Share),
 }
 
 /// One worker's connection, from hello to its end.
@@ -240,5 +270,22 @@ impl Worker {
         let view = View(self.site.users.prefix(user.as_ref()));
         let verified = checkpoint::verify(&view, Path::new(&self.home.directory), job, generation, offer).await?;
         Ok((verified, duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn nobody_takes_the_places_of_others() {
+        let (own, mut shares) = (geteuid().as_raw(), Shares::default());
+        let mut held: Vec<Share> = (0..CONNECTIONS_OF_ONE).map(|_| shares.take(Some(own + 1)).unwrap()).collect();
+        assert!(shares.take(Some(own + 1)).is_none());
+        assert!(shares.take(Some(own + 2)).is_some() && shares.take(Some(own)).is_some());
+        held.pop();
+        assert!(shares.take(Some(own + 1)).is_some(), "what is given back can be had again");
     }
 }

@@ -11,6 +11,8 @@ mod secrets;
 mod to_wire;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

@@ -34,7 +34,7 @@ pub use arrays::ArrayQuery;
 pub use cluster::{EventQuery, QueueFilter};
 pub use jobs::{JobFilter, LogLines, LogPage, LogRequest};
 pub use stream::StreamItem;
-pub use tokens::AuditQuery;
+pub use tokens::{AuditQuery, VerifyQuery};
 
 const DRY_RUN: &str = "dry_run";
 const CONNECT_TIME: Duration = Duration::from_secs(5);

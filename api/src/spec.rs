@@ -25,6 +25,8 @@ mod toml;
 mod training;
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;

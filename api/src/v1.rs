@@ -49,7 +49,7 @@ pub use access::{
 };
 pub use actions::{CancelRequest, ElasticPatch, JobPatch, ReasonRequest, ResizeRequest};
 pub use array::{Array, ArrayDetail, ArrayDone, ArrayList, ArrayPatch, JobArray};
-pub use audit::{AuditLine, AuditList};
+pub use audit::{AuditBroken, AuditHead, AuditLine, AuditList, AuditVerification, SealedAuditLine};
 pub(crate) use cluster::given;
 pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, PowerCap, Version};
 pub use delivery::{Delivery, DeliveryList, DeliveryTest, TestedWebhook};

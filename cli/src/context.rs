@@ -12,6 +12,7 @@ use crate::command::simulate;
 use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "For every command")]
 pub struct Connection {
     /// URL of the scheduler; several servers of one cluster are separated by commas.
     #[arg(long, global = true, env = "HEADWAY_URL")]

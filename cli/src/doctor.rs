@@ -51,7 +51,7 @@ impl Finding {
         Self { check, level: Level::Skipped, found: found.into(), advice: None }
     }
 
-    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    pub fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { check, level: Level::Warn, found: found.into(), advice: Some(advice.into()) }
     }
 

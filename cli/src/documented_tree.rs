@@ -21,7 +21,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("plan", "list show diff history explain simulate solve rebalance approve reject rollback pause resume pin unpin"),
     ("model", "fit"),
     ("usage", "report"),
-    ("audit", "list"),
+    ("audit", "list head verify export"),
     ("policy", "get set"),
     ("user", "list create revoke"),
     ("token", "list create revoke"),

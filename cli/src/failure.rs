@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use headway_api::client::ClientError;
 
+use crate::output::harmless;
+
 /// What went wrong, by what a script can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -46,9 +48,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "headway: {}", self.message)?;
+        write!(f, "headway: {}", harmless(&self.message))?;
         if let Some(hint) = &self.hint {
-            write!(f, "\n  hint: {hint}")?;
+            write!(f, "\n  hint: {}", harmless(hint))?;
         }
         Ok(())
     }
@@ -85,7 +87,8 @@ impl From<ClientError> for Failure {
                 };
                 Self { kind, message, hint: problem.hint }
             }
-            ClientError::Setup { .. } => Self::new(Kind::Usage, error.to_string()),
+            ClientError::Setup { .. } => Self::new(Kind::Usage, error.to_string())
+                .hint("a URL is whole, as in http://127.0.0.1:7600 or https://headway.example:7600"),
             other => {
                 let mut message = other.to_string();
                 let mut source = std::error::Error::source(&other);
@@ -93,8 +96,12 @@ impl From<ClientError> for Failure {
                     message.push_str(&format!(": {cause}"));
                     source = cause.source();
                 }
-                Self::new(Kind::Unreachable, message)
-                    .hint("is the scheduler running? start one with `headway up`, or set HEADWAY_URL")
+                // What rustls says of a reply that is no TLS.
+                let hint = match message.contains("InvalidContentType") {
+                    true => "it speaks no TLS: is it http:// instead of https://?",
+                    false => "is the scheduler running? start one with `headway up`, or set HEADWAY_URL",
+                };
+                Self::new(Kind::Unreachable, message).hint(hint)
             }
         }
     }

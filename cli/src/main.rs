@@ -46,16 +46,23 @@ struct Cli {
     #[command(flatten)]
     connection: Connection,
     /// How to print [default: table; json for `plan solve`]
-    #[arg(short = 'o', long, global = true, value_enum)]
+    #[arg(short = 'o', long, global = true, help_heading = "For every command", value_enum)]
     output: Option<Output>,
     /// Print no header line.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "For every command")]
     no_headers: bool,
     /// Write nothing to standard output: the exit code tells, and complaints go to standard error as ever.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "For every command")]
     quiet: bool,
     /// How lines of the log are written, to standard error.
-    #[arg(long, global = true, value_enum, env = "HEADWAY_LOG_FORMAT", default_value = "text")]
+    #[arg(
+        long,
+        global = true,
+        help_heading = "For every command",
+        value_enum,
+        env = "HEADWAY_LOG_FORMAT",
+        default_value = "text"
+    )]
     log_format: LogFormat,
     #[command(subcommand)]
     command: Command,
@@ -259,7 +266,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Token(token) => command::token::run(&cli.connection.client()?, &print, token).await?,
         Command::Secret(secret) => command::secret::run(&cli.connection.client()?, &print, secret).await?,
         Command::User(user) => command::user::run(&cli.connection.client()?, &print, user).await?,
-        Command::Audit(audit) => command::audit::run(&cli.connection.client()?, &print, audit).await?,
+        Command::Audit(audit) => command::audit::run(&cli.connection, &print, cli.output, audit).await?,
         Command::Admin(admin) => command::admin::run(&cli.connection, &print, admin).await?,
         Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,
         Command::Queue(queue) => command::queue::run(&cli.connection.client()?, &print, queue).await?,

@@ -1,6 +1,8 @@
 //! Printing: tables for people, JSON, YAML and CSV for programs, names for pipes. Numbers keep their units.
 
-use std::io::IsTerminal as _;
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
 
 use chrono::{DateTime, Utc};
 use clap::ValueEnum;
@@ -11,14 +13,53 @@ use serde::Serialize;
 use crate::failure::{Failure, Kind};
 use crate::table::{self, Column};
 
-/// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic.
+/// Writes a line to standard output. Whoever reads it may go away (`| head`): that is an error to pass on, not a panic. A terminal
+/// obeys nothing of what others have written.
 macro_rules! say {
-    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($text)*))) };
+    ($($text:tt)*) => { $crate::output::tell(format_args!("{}\n", format_args!($($text)*))) };
 }
 
 /// The same without the end of the line.
 macro_rules! put {
-    ($($text:tt)*) => { std::io::Write::write_fmt(&mut std::io::stdout(), format_args!($($text)*)) };
+    ($($text:tt)*) => { $crate::output::tell(format_args!($($text)*)) };
+}
+
+/// What `say!` and `put!` do: files and pipes get the text as it is.
+pub fn tell(text: fmt::Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout();
+    if out.is_terminal() { out.write_all(harmless(&text.to_string()).as_bytes()) } else { out.write_fmt(text) }
+}
+
+/// Names, messages and last lines of logs are strangers' to whoever reads them. What a terminal would obey (moving about, titles, its
+/// clipboard), and what turns the direction of writing around, is shown as a replacement character; colours stay, they are ours.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let obeyed = |letter: char| {
+        (letter.is_control() && !matches!(letter, '\n' | '\t'))
+            || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(letter) = rest.chars().next() {
+        let colour = colour(rest);
+        let (taken, behind) = rest.split_at(colour.max(letter.len_utf8()));
+        if colour > 0 || !obeyed(letter) {
+            shown.push_str(taken);
+        } else {
+            shown.push(char::REPLACEMENT_CHARACTER);
+        }
+        rest = behind;
+    }
+    Cow::Owned(shown)
+}
+
+/// Length of the colour that a text begins with; 0 where it begins with none.
+fn colour(text: &str) -> usize {
+    let Some(rest) = text.strip_prefix("\x1b[") else { return 0 };
+    let numbers = rest.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
+    if rest[numbers..].starts_with('m') { 2 + numbers + 1 } else { 0 }
 }
 
 /// Sends what is still written to standard output nowhere.
@@ -39,6 +80,8 @@ pub enum Output {
     Name,
     /// All columns of a list, for spreadsheets.
     Csv,
+    /// JSON, an item of a list a line.
+    Jsonl,
 }
 
 /// For whom is printed.
@@ -58,6 +101,8 @@ pub enum Layout {
     Within(Option<usize>),
     Wide,
     Csv,
+    /// An item a line, of JSON.
+    Lines,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,13 +120,14 @@ impl Printer {
         let colours = terminal && std::env::var_os("NO_COLOR").is_none_or(|set| set.is_empty());
         let format = match output {
             Output::Table | Output::Wide | Output::Csv => Format::Table,
-            Output::Json => Format::Json,
+            Output::Json | Output::Jsonl => Format::Json,
             Output::Yaml => Format::Yaml,
             Output::Name => Format::Name,
         };
         let layout = match output {
             Output::Wide => Layout::Wide,
             Output::Csv => Layout::Csv,
+            Output::Jsonl => Layout::Lines,
             _ => Layout::Within(if terminal { terminal_width() } else { None }),
         };
         Self { format, headers, layout, colours }
@@ -113,6 +159,7 @@ impl Printer {
                     say!("{}", name(item))?;
                 }
             }
+            Format::Json if self.layout == Layout::Lines => items.iter().try_for_each(|item| self.value(item))?,
             Format::Json | Format::Yaml => self.value(&items)?,
         }
         Ok(())
@@ -122,7 +169,7 @@ impl Printer {
     pub fn rows(&self, columns: &[Column], rows: Vec<Vec<String>>) -> String {
         let (wide, width) = match self.layout {
             Layout::Within(width) => (false, width),
-            Layout::Wide | Layout::Csv => (true, None),
+            Layout::Wide | Layout::Csv | Layout::Lines => (true, None),
         };
         let shown: Vec<usize> = (0..columns.len()).filter(|index| wide || !columns[*index].wide).collect();
         let of = |row: Vec<String>| shown.iter().filter_map(|index| row.get(*index).cloned()).collect();
@@ -133,6 +180,9 @@ impl Printer {
     /// Prints one value for programs (YAML also where a table was asked for: it reads well).
     pub fn value<T: Serialize>(&self, value: &T) -> Result<(), Failure> {
         let text = match self.format {
+            Format::Json if self.layout == Layout::Lines => {
+                serde_json::to_string(value).map_err(|error| error.to_string())
+            }
             Format::Json => serde_json::to_string_pretty(value).map_err(|error| error.to_string()),
             _ => yaml::write(value).map_err(|error| error.to_string()),
         };
@@ -141,15 +191,34 @@ impl Printer {
         Ok(())
     }
 
+    /// Prints one thing for programs, or by the name that a list gives it.
+    pub fn one<T: Serialize>(&self, value: &T, name: &str) -> Result<(), Failure> {
+        if self.format == Format::Name {
+            return Ok(say!("{name}")?);
+        }
+        self.value(value)
+    }
+
+    /// Whether one thing is printed for programs, whole or by its name.
+    pub fn is_for_programs(&self) -> bool {
+        self.format != Format::Table
+    }
+
     /// Whether a program reads what is printed.
     pub fn structured(&self) -> bool {
         matches!(self.format, Format::Json | Format::Yaml)
     }
 
-    /// A table whose columns are all there is.
-    pub fn table(&self, headers: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
-        let columns: Vec<Column> = vec![Column::new(""); headers.len()];
-        let headed = self.headers.then(|| headers.iter().map(|header| (*header).to_owned()).collect());
+    /// A table within a page of text, as wide as that may be.
+    pub fn table<C: Copy + Into<Column>>(&self, columns: &[C], rows: impl Iterator<Item = Vec<String>>) -> String {
+        let columns: Vec<Column> = columns.iter().map(|column| (*column).into()).collect();
+        self.rows(&columns, rows.collect())
+    }
+
+    /// A table whose columns are named by what is in it; as wide as it comes.
+    pub fn table_of(&self, names: &[String], rows: impl Iterator<Item = Vec<String>>) -> String {
+        let columns: Vec<Column> = vec![Column::new(""); names.len()];
+        let headed = self.headers.then(|| names.to_vec());
         table::render(&columns, headed.into_iter().chain(rows).collect(), false, None, false)
     }
 }
@@ -187,6 +256,19 @@ pub fn si(value: f64) -> String {
         _ => 2,
     };
     format!("{scaled:.digits$}{suffix}")
+}
+
+/// "1 GPU", "8 GPUs".
+pub fn gpus(count: impl Into<u64>) -> String {
+    match count.into() {
+        1 => "1 GPU".into(),
+        count => format!("{count} GPUs"),
+    }
+}
+
+/// "1480.50", "0.08", "0.0008": of little enough that it is told from nothing.
+pub fn gpu_hours(hours: f64) -> String {
+    if hours > 0.0 && hours < 0.01 { format!("{hours:.4} GPU-hours") } else { format!("{hours:.2} GPU-hours") }
 }
 
 /// "bound 2.25, gap 0.01 %", or that nothing is proven.
@@ -253,6 +335,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_terminal_obeys_nothing_that_others_have_written() {
+        for (written, shown) in [
+            ("llama 8b\tü 日本\n", "llama 8b\tü 日本\n"),
+            ("\x1b[38;5;10mrunning\x1b[39m \x1b[0m", "\x1b[38;5;10mrunning\x1b[39m \x1b[0m"),
+            ("a\x1b[2J\x1b[1;1Hb", "a\u{fffd}[2J\u{fffd}[1;1Hb"),
+            ("\x1b]0;title\x07\x1b]52;c;AAAA\x1b\\", "\u{fffd}]0;title\u{fffd}\u{fffd}]52;c;AAAA\u{fffd}\\"),
+            ("ok\rno\u{9b}2J\x7f\x1b", "ok\u{fffd}no\u{fffd}2J\u{fffd}\u{fffd}"),
+            ("gpj\u{202e}exe", "gpj\u{fffd}exe"),
+        ] {
+            assert_eq!(harmless(written), shown, "{written:?}");
+        }
+    }
+
+    #[test]
     fn csv_has_every_column_and_quotes_what_needs_it() {
         let columns = [Column::new("GPU TYPE"), Column::new("TOK/S").wide()];
         let text = csv(&columns, true, [vec!["a, \"b\"".to_owned(), "1".into()]].into_iter()).expect("UTF-8");
@@ -266,6 +362,11 @@ mod tests {
         assert_eq!(si(1234.5), "1.23k");
         assert_eq!(si(56_789.0), "56.8k");
         assert_eq!(si(3.2e9), "3.20G");
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!((gpus(1u32), gpus(0u32), gpus(8u64)), ("1 GPU".into(), "0 GPUs".into(), "8 GPUs".into()));
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct Column {
     rank: Option<u8>,
     /// Text that may be cut: down to so many characters, and to so many as long as there are columns that are only extra.
     least: Option<(usize, usize)>,
+    /// Its text goes on below itself instead of being cut.
+    wraps: bool,
     /// Only shown with `-o wide` and `-o csv`.
     pub wide: bool,
     paint: Option<fn(&str) -> Option<Color>>,
@@ -25,7 +27,7 @@ pub struct Column {
 impl Column {
     /// One that is always there, whole.
     pub const fn new(header: &'static str) -> Self {
-        Self { header, rank: None, least: None, wide: false, paint: None }
+        Self { header, rank: None, least: None, wraps: false, wide: false, paint: None }
     }
 
     /// Goes where there is too little room, the lowest rank first.
@@ -41,6 +43,11 @@ impl Column {
     /// Likewise, but extra columns go first where it has fewer than it wants.
     pub const fn cut_late(self, least: usize, wanted: usize) -> Self {
         Self { least: Some((least, wanted)), ..self }
+    }
+
+    /// Sentences that are read to their end: they go on below themselves, in so many columns at least.
+    pub const fn wrap(self, least: usize) -> Self {
+        Self { least: Some((least, least)), wraps: true, ..self }
     }
 
     pub const fn wide(self) -> Self {
@@ -78,6 +85,8 @@ pub fn render(
     width: Option<usize>,
     colours: bool,
 ) -> String {
+    let plain = |text: String| text.replace(|letter: char| letter.is_control() && letter != '\n', "\u{fffd}");
+    let rows: Vec<Vec<String>> = rows.into_iter().map(|row| row.into_iter().map(plain).collect()).collect();
     let (columns, rows) = match width {
         Some(width) => fitted(columns, rows, headers, width),
         None => (columns.to_vec(), rows),
@@ -141,8 +150,33 @@ fn fitted(columns: &[Column], rows: Vec<Vec<String>>, headers: bool, width: usiz
             room -= more;
         }
     }
-    let row = |row: Vec<String>| kept.iter().zip(&widths).map(|(index, width)| cut(&row[*index], *width)).collect();
+    let fit = |index: usize, text: &str, width: usize| match columns[index].wraps {
+        true => wrapped(text, width),
+        false => cut(text, width),
+    };
+    let row = |row: Vec<String>| kept.iter().zip(&widths).map(|(at, width)| fit(*at, &row[*at], *width)).collect();
     (kept.iter().map(|index| columns[*index]).collect(), rows.into_iter().map(row).collect())
+}
+
+/// A text in lines of so many columns, broken between words, and within one that is longer.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut line) = (Vec::new(), String::new());
+    for word in text.split(' ') {
+        let blank = usize::from(!line.is_empty());
+        if blank == 1 && line.width() + 1 + word.width() > width {
+            lines.push(std::mem::take(&mut line));
+        } else if blank == 1 {
+            line.push(' ');
+        }
+        for sign in word.chars() {
+            if !line.is_empty() && line.width() + sign.width().unwrap_or(0) > width {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.push(sign);
+        }
+    }
+    lines.push(line);
+    lines.join("\n")
 }
 
 /// A text within so many columns of a terminal; what is cut off is an ellipsis.
@@ -201,6 +235,21 @@ mod tests {
         for width in 20..80 {
             assert!(shown(width).lines().all(|line| line.width() <= width), "{width}");
         }
+    }
+
+    #[test]
+    fn sentences_go_on_below_themselves() {
+        let columns = [Column::new("JOB").cut(4), Column::new("GPUS"), Column::new("REASON").wrap(12)];
+        let row = ["llama", "8 -> 4", "others need them more, as /a/very/long/path/says"].map(str::to_owned).to_vec();
+        insta::assert_snapshot!(render(&columns, vec![row], true, Some(32), false), @"
+        JOB    GPUS    REASON
+        llama  8 -> 4  others need them
+                       more, as
+                       /a/very/long/path
+                       /says
+        ");
+        assert_eq!(wrapped("", 4), "");
+        assert_eq!(wrapped("日本語のジョブ", 6), "日本語\nのジョ\nブ");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::leader::Lease;
 use crate::planning::{Health, LastRound, Rounds};
 use crate::shown::{Show, Shown};
 use crate::store::Store;
+use crate::troubles::Troubles;
 
 /// Longest wait for the answer to a request; its outcome is unknown to the caller after that.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
@@ -34,6 +35,7 @@ pub struct Cluster {
     sessions: Sessions,
     clock: Clock,
     retention: Retention,
+    troubles: Troubles,
 }
 
 /// What the loop publishes after each commit; the loop holds the other ends.
@@ -139,7 +141,7 @@ impl Cluster {
         clock: Clock,
         retention: Retention,
     ) -> Self {
-        Self { inbox, outlook, store, sessions, clock, retention }
+        Self { inbox, outlook, store, sessions, clock, retention, troubles: Troubles::default() }
     }
 
     /// Hands a request to the engine and waits until its changes are committed.
@@ -220,6 +222,11 @@ impl Cluster {
     /// Every node that is connected renews its certificate.
     pub fn renew_certificates(&self) {
         self.sessions.renew_all();
+    }
+
+    /// What is the matter with this process.
+    pub(crate) fn troubles(&self) -> &Troubles {
+        &self.troubles
     }
 
     #[must_use]

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
@@ -27,12 +28,14 @@ pub struct ServerConfig {
     pub tls: Option<TlsPaths>,
     /// How nodes are known.
     pub node_certificates: NodeCertificates,
+    /// For how long browsers that have come over TLS are to come over nothing else; 0 tells them nothing.
+    pub hsts: Duration,
     /// Lease, checkpoint root, deadlines, priors.
     pub engine: EngineConfig,
     /// Tokens that exist from the start, for the first administrator and the agents.
     pub tokens: Vec<InitialToken>,
-    /// The file with the keys that seal secrets, readable to its owner alone; without it none can be set.
-    pub secrets_key: Option<PathBuf>,
+    /// Where the keys that seal secrets come from; without them none can be set.
+    pub secrets_key: Option<SecretsKey>,
     /// What webhooks may be called though it is no public address.
     pub webhook_networks: Vec<Network>,
     /// How long what may be forgotten is kept.
@@ -96,6 +99,15 @@ pub struct Advertised {
 pub struct TlsPaths {
     pub certificate: PathBuf,
     pub key: PathBuf,
+}
+
+/// What is read once, when the server starts.
+#[derive(Clone, Debug)]
+pub enum SecretsKey {
+    /// A file that is readable to its owner alone.
+    File(PathBuf),
+    /// The words of a program that prints what such a file holds.
+    Command(Vec<String>),
 }
 
 /// A token whose secret the installation has chosen.
@@ -182,9 +194,10 @@ mod tests {
             advertised: Advertised::default(),
             tls: None,
             node_certificates: NodeCertificates::default(),
+            hsts: Duration::ZERO,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
-            secrets_key: Some("/keys".into()),
+            secrets_key: Some(SecretsKey::File("/keys".into())),
             webhook_networks: Vec::new(),
             retention: Retention::default(),
             site: Catalog::default(),

@@ -30,6 +30,8 @@ const SHORT_SESSION: Duration = Duration::from_secs(3);
 const BEATS: u32 = 5;
 /// Beyond the session: the lock comes free when Postgres notices that it is over.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the beginning of a term is waited for: what a leader that was cut off in a commit holds is free by then.
+const TERM_TIME: Duration = Duration::from_secs(20);
 /// Between attempts to hold the lock again.
 const RETRY: Duration = Duration::from_secs(1);
 /// What Postgres answers when patience is over.
@@ -167,7 +169,8 @@ impl Leader {
         self.keeper = None;
         self.lock.hold(patience, None).await?;
         let former = self.lock.former().await.map_err(LeaderError::Lock)?;
-        let term = store.begin_term_of(Some(self.lock.server.id)).await.map_err(LeaderError::Term)?;
+        let begun = tokio::time::timeout(TERM_TIME, store.begin_term_of(Some(self.lock.server.id))).await;
+        let term = begun.unwrap_or(Err(StoreError::Unanswered)).map_err(LeaderError::Term)?;
         let (told, hold) = watch::channel(Hold::Held);
         let lock = self.lock.clone();
         self.keeper = Some(AbortOnDropHandle::new(tokio::spawn(async move { lock.keep(term, &told).await })));

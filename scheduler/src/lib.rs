@@ -29,15 +29,17 @@ mod planning;
 mod sampler;
 mod secrets;
 mod shown;
+mod troubles;
 mod web;
 mod webhooks;
 mod wrong_tokens;
 
+pub use audit::{Anchor, AuditFileError, Broken, FileVerified, NoAnchor, verify_file};
 pub use clock::Speed;
-pub use config::{Advertised, InitialToken, NodeCertificates, Retention, ServerConfig, TlsPaths};
+pub use config::{Advertised, InitialToken, NodeCertificates, Retention, SecretsKey, ServerConfig, TlsPaths};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;
-pub use server::{Bound, ServerError, serve, serve_reporting};
+pub use server::{Bound, CertificateError, Certificates, ServerError, serve, serve_reporting};
 pub use web::licenses;
 pub use webhooks::{Network, NoNetwork};
 

@@ -11,6 +11,8 @@ use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gau
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use strum::VariantArray;
 
+use crate::store::Unsealed;
+
 const HTTP_REQUESTS: &str = "headway_http_requests_total";
 const HTTP_DURATION: &str = "headway_http_request_duration_seconds";
 const HTTP_STREAMS: &str = "headway_http_streams";
@@ -49,8 +51,13 @@ const BODIES_REFUSED: &str = "headway_http_bodies_refused_total";
 const REPORTS_REFUSED: &str = "headway_agent_reports_refused_total";
 const AGENTS_REFUSED: &str = "headway_agent_sessions_refused_total";
 const AUTHORITY_DAYS: &str = "headway_node_authority_days_left";
-const CERTIFICATE_DAYS: &str = "headway_node_certificate_days_left";
+const NODE_CERTIFICATE_DAYS: &str = "headway_node_certificate_days_left";
 const CERTIFICATES: &str = "headway_node_certificates";
+const CERTIFICATE_DAYS: &str = "headway_tls_certificate_days";
+const CERTIFICATE_READ: &str = "headway_tls_certificate_reads_total";
+const AUDIT_SEALED: &str = "headway_audit_sealed_total";
+const AUDIT_UNSEALED: &str = "headway_audit_unsealed_rows";
+const AUDIT_SEAL_LAG: &str = "headway_audit_seal_lag_seconds";
 const REFUSALS_LOST: &str = "headway_audit_refusals_lost_total";
 const CLUSTER_SAMPLES: &str = "headway_cluster_samples_total";
 const NOTICES: &str = "headway_webhook_notices_total";
@@ -105,7 +112,7 @@ fn describe() {
     describe_gauge!(AUTHORITY_DAYS, "Days until what signs nodes' certificates ends; NaN where there is none");
     describe_gauge!(CERTIFICATES, "Nodes and fleets whose certificate was not revoked");
     describe_gauge!(
-        CERTIFICATE_DAYS,
+        NODE_CERTIFICATE_DAYS,
         "Days until the first certificate of a node ends that was not revoked; NaN where there is none"
     );
     describe_gauge!(CLUSTER_NODES_AHEAD, "Nodes that follow a newer term than this scheduler's, and obey nothing");
@@ -191,6 +198,23 @@ fn describe() {
         "Refused requests that are not in the audit: they came faster than they can be written"
     );
     counter!(REFUSALS_LOST).increment(0);
+    describe_gauge!(
+        CERTIFICATE_DAYS,
+        "Days until the certificate that the port for people shows ends; none without TLS"
+    );
+    describe_counter!(
+        CERTIFICATE_READ,
+        "Times that a changed certificate was read: renewed (shown from then on), or refused (the one before stays)"
+    );
+    counter!(CERTIFICATE_READ, "outcome" => "renewed").increment(0);
+    counter!(CERTIFICATE_READ, "outcome" => "refused").increment(0);
+    describe_counter!(AUDIT_SEALED, "Rows of the audit that this server has sealed into its chain");
+    counter!(AUDIT_SEALED).increment(0);
+    describe_gauge!(AUDIT_UNSEALED, "Rows of the audit that wait to be sealed; 0 of a server that does not lead");
+    describe_gauge!(
+        AUDIT_SEAL_LAG,
+        "How long the oldest row of the audit has waited to be sealed, or how long nothing could be; 0 of a server that does not lead"
+    );
     describe_counter!(
         CLUSTER_SAMPLES,
         "Minutes whose figures of the cluster were stored, or lost; while a server leads, one comes every minute"
@@ -356,7 +380,28 @@ pub fn authority_days_left(days: f64) {
 /// How many are valid, and when the first of them ends; NaN: there is none.
 pub fn node_certificates(count: usize, days: f64) {
     gauge!(CERTIFICATES).set(count as f64);
+    gauge!(NODE_CERTIFICATE_DAYS).set(days);
+}
+
+/// Until the certificate ends.
+pub fn certificate_days(days: f64) {
     gauge!(CERTIFICATE_DAYS).set(days);
+}
+
+/// A changed certificate was read.
+pub fn certificate_read(outcome: &'static str) {
+    counter!(CERTIFICATE_READ, "outcome" => outcome).increment(1);
+}
+
+/// Rows of the audit were sealed.
+pub fn audit_sealed(rows: u32) {
+    counter!(AUDIT_SEALED).increment(u64::from(rows));
+}
+
+/// What waits to be sealed.
+pub fn audit_unsealed(unsealed: Unsealed) {
+    gauge!(AUDIT_UNSEALED).set(unsealed.rows as f64);
+    gauge!(AUDIT_SEAL_LAG).set(unsealed.lag.0);
 }
 
 /// Refusals that the audit does not have.

@@ -4,16 +4,22 @@
 
 mod advertised;
 mod agents;
+mod certificate;
 mod connections;
 mod door;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
 
+use axum::Router;
+use axum::http::{HeaderValue, header};
+use axum::middleware::map_response;
+use axum::response::Response;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
@@ -22,12 +28,14 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::agents::Entrance;
+pub use self::certificate::{CertificateError, Certificates};
 use self::connections::{Connections, Limits};
 pub(crate) use self::connections::{Visitor, network};
 use self::door::Door;
+use crate::audit::sealer;
 use crate::authority::{Authorities, AuthoritiesError, TlsFiles};
 use crate::clock::Clock;
-use crate::config::{ConfigError, ServerConfig, TlsPaths};
+use crate::config::{ConfigError, SecretsKey, ServerConfig, TlsPaths};
 use crate::driver::{Driver, StartError};
 use crate::grpc::{Admission, Gateway, Sessions};
 use crate::http::{Cookies, Enrolment, HttpState, router};
@@ -89,6 +97,8 @@ pub enum ServerError {
         #[source]
         source: std::io::Error,
     },
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     #[error("serving agents")]
     Agents(#[source] tonic::transport::Error),
     #[error("serving people")]
@@ -121,7 +131,11 @@ pub async fn serve_reporting(
     let metrics = config.metrics.then(crate::metrics::install).transpose().map_err(ServerError::Metrics)?;
     let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
     let options = options.application_name("headway");
-    let keyring = config.secrets_key.as_deref().map(Keyring::read).transpose()?;
+    let keyring = match &config.secrets_key {
+        None => None,
+        Some(SecretsKey::File(path)) => Some(Keyring::read(path)?),
+        Some(SecretsKey::Command(words)) => Some(Keyring::printed_by(words).await?),
+    };
     let store = match config.standby {
         true => Store::connect_beside_others(options.clone()).await?,
         false => Store::connect(options.clone()).await?,
@@ -143,6 +157,7 @@ pub async fn serve_reporting(
     let agents = listen(config.agent_listen).await?;
     let addresses = Bound { http: address(&people, config.listen)?, agents: address(&agents, config.agent_listen)? };
     let tls = config.tls.as_ref().map(read_tls).transpose()?;
+    let certificates = config.tls.as_ref().map(Certificates::read).transpose()?;
 
     let life = config.node_certificates.life;
     let authorities = Authorities::open(store.clone(), life, tls.clone()).await?;
@@ -170,12 +185,12 @@ pub async fn serve_reporting(
     // Fails only if a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
-    let (outbox, inbox) = (started.cluster.clone(), started.inbox.clone());
+    let (outbox, inbox, told) = (started.cluster.clone(), started.inbox.clone(), started.inbox.clone());
     let admission = Admission::by_certificate(authorities.clone(), takes_tokens);
     let admitting = (started.cluster.standing(), admission);
     let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site, admitting);
-    let (sampled, counted) = (started.cluster.clone(), started.cluster.clone());
-    let cookies = Cookies::new(store.identity().await?, tls.is_some());
+    let [sampled, counted, sealed, watched] = std::array::from_fn(|_| started.cluster.clone());
+    let cookies = Cookies::new(store.identity().await?, certificates.is_some());
     let trials = Trials::new(messenger.clone());
     let at = addresses_of_agents;
     let enrolment = Enrolment { authorities: authorities.clone(), takes_tokens, at };
@@ -205,6 +220,13 @@ pub async fn serve_reporting(
         }
     });
     parts.spawn({
+        let seal = sealer::run(sealed, stop.clone());
+        async move {
+            seal.await;
+            Ok(())
+        }
+    });
+    parts.spawn({
         let count = foretelling::count(counted, stop.clone());
         async move {
             count.await;
@@ -230,7 +252,15 @@ pub async fn serve_reporting(
     let entrance = Entrance { authorities, plain: takes_tokens && tls.is_none() };
     parts.spawn(agents::serve(gateway, agents, visitors, entrance, stop.clone()));
     let visitors = Connections::new("people", Limits::of_people(files));
-    parts.spawn(serve_people(state, people, visitors, tls, stop.clone()));
+    if let Some(certificates) = certificates.clone() {
+        let watch = certificate::watch(certificates, watched, told, stop.clone());
+        parts.spawn(async move {
+            watch.await;
+            Ok(())
+        });
+    }
+    let secure = certificates.map(|certificates| Secure { certificates, hsts: config.hsts });
+    parts.spawn(serve_people(state, people, visitors, secure, stop.clone()));
     let what = if leads { "server ready" } else { "server stands by" };
     tracing::info!(http = %addresses.http, agents = %addresses.agents, "{what}");
     // The caller may not want to know.
@@ -279,10 +309,15 @@ async fn serve_people(
     state: HttpState,
     listener: TcpListener,
     visitors: Connections,
-    tls: Option<TlsFiles>,
+    secure: Option<Secure>,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
-    let service = router(state).into_make_service_with_connect_info::<SocketAddr>();
+    let router = router(state);
+    let router = match &secure {
+        Some(secure) => over_tls_alone(router, secure.hsts),
+        None => router,
+    };
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
     let handle = axum_server::Handle::new();
     let mut server = axum_server::from_tcp(listener.into_std().map_err(ServerError::Http)?)
         .map_err(ServerError::Http)?
@@ -294,22 +329,36 @@ async fn serve_people(
         handle.graceful_shutdown(Some(DRAIN));
         std::future::pending::<Infallible>().await
     };
-    let Some(files) = tls else {
+    let Some(secure) = secure else {
         let serving = server.serve(service);
         return tokio::select! {
             served = within_drain(serving, &stop, ServerError::Http) => served,
             never = drain => match never {},
         };
     };
-    // Fails only if a provider is installed already, which is as good.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let tls = RustlsConfig::from_pem(files.certificate, files.key).await.map_err(ServerError::Http)?;
+    let tls = RustlsConfig::from_config(secure.certificates.config(&["h2", "http/1.1"]));
     let acceptor = RustlsAcceptor::new(tls).handshake_timeout(HANDSHAKE);
     let serving = server.map(|door| acceptor.acceptor(door)).serve(service);
     tokio::select! {
         served = within_drain(serving, &stop, ServerError::Http) => served,
         never = drain => match never {},
     }
+}
+
+/// TLS of the port for people.
+struct Secure {
+    certificates: Arc<Certificates>,
+    /// 0: browsers are told nothing.
+    hsts: Duration,
+}
+
+/// Has browsers speak to this host over TLS alone, for so long (RFC 6797).
+fn over_tls_alone(router: Router, hsts: Duration) -> Router {
+    let told = HeaderValue::from_str(&format!("max-age={}", hsts.as_secs())).ok().filter(|_| !hsts.is_zero());
+    router.layer(map_response(move |mut response: Response| {
+        response.headers_mut().extend(told.clone().map(|told| (header::STRICT_TRANSPORT_SECURITY, told)));
+        std::future::ready(response)
+    }))
 }
 
 /// What a connection costs before its requests are looked at.

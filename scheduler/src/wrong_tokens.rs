@@ -18,23 +18,35 @@ const ADDRESSES_AT_MOST: usize = 4_096;
 #[derive(Clone, Default)]
 pub struct WrongTokens(Arc<Mutex<BTreeMap<IpAddr, Tried>>>);
 
-type Tried = BTreeMap<[u8; 8], Instant>;
+#[derive(Default)]
+struct Tried {
+    /// When each first came.
+    tokens: BTreeMap<[u8; 8], Instant>,
+    /// When it was last told that the address has to wait.
+    told: Option<Instant>,
+}
 
 impl WrongTokens {
-    /// Counts a token, or a cookie, that opens nothing.
-    pub fn count(&self, address: Option<IpAddr>, digest: &[u8; 32], now: Instant) {
+    /// Counts a token, or a cookie, that opens nothing. Whether its address has to wait from now on, which is told once a minute at most.
+    pub fn count(&self, address: Option<IpAddr>, digest: &[u8; 32], now: Instant) -> bool {
         let mut entries = self.entries();
         if entries.len() >= ADDRESSES_AT_MOST {
             entries.values_mut().for_each(|tried| forget(tried, now));
-            entries.retain(|_, tried| !tried.is_empty());
+            entries.retain(|_, tried| !tried.tokens.is_empty());
         }
         let key = place(&entries, network(address));
         let tried = entries.entry(key).or_default();
         forget(tried, now);
-        if tried.len() < WRONG_AT_MOST {
+        if tried.tokens.len() < WRONG_AT_MOST {
             let [a, b, c, d, e, f, g, h, ..] = *digest;
-            tried.entry([a, b, c, d, e, f, g, h]).or_insert(now);
+            tried.tokens.entry([a, b, c, d, e, f, g, h]).or_insert(now);
         }
+        let full = tried.tokens.len() >= WRONG_AT_MOST;
+        let news = full && tried.told.is_none_or(|told| now.saturating_duration_since(told) >= WINDOW);
+        if news {
+            tried.told = Some(now);
+        }
+        news
     }
 
     /// For how long no token from this address that is not known to be right is looked up.
@@ -43,8 +55,8 @@ impl WrongTokens {
         let key = place(&entries, network(address));
         let tried = entries.get_mut(&key)?;
         forget(tried, now);
-        let oldest = tried.values().min()?;
-        (tried.len() >= WRONG_AT_MOST).then(|| (*oldest + WINDOW).saturating_duration_since(now))
+        let oldest = tried.tokens.values().min()?;
+        (tried.tokens.len() >= WRONG_AT_MOST).then(|| (*oldest + WINDOW).saturating_duration_since(now))
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<IpAddr, Tried>> {
@@ -54,7 +66,7 @@ impl WrongTokens {
 }
 
 fn forget(tried: &mut Tried, now: Instant) {
-    tried.retain(|_, first| now.saturating_duration_since(*first) < WINDOW);
+    tried.tokens.retain(|_, first| now.saturating_duration_since(*first) < WINDOW);
 }
 
 /// Where an address is counted.
@@ -83,8 +95,9 @@ mod tests {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
         for number in 0..WRONG_AT_MOST {
             assert_eq!(wrong.wait(address(1), now), None);
-            wrong.count(address(1), &digest(number), now);
+            assert_eq!(wrong.count(address(1), &digest(number), now), number + 1 == WRONG_AT_MOST);
         }
+        assert!(!wrong.count(address(1), &digest(WRONG_AT_MOST), now), "it is told once");
         assert_eq!(wrong.wait(address(1), now), Some(WINDOW));
         assert_eq!(wrong.wait(address(2), now), None);
         assert_eq!(wrong.wait(address(1), now + WINDOW), None, "a minute later it may try again");
@@ -93,7 +106,7 @@ mod tests {
     #[test]
     fn one_mistake_repeated_shuts_nobody_out() {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
-        (0..10_000).for_each(|_| wrong.count(address(1), &digest(7), now));
+        assert!((0..10_000).all(|_| !wrong.count(address(1), &digest(7), now)));
         assert_eq!(wrong.wait(address(1), now), None);
     }
 
@@ -104,6 +117,6 @@ mod tests {
             wrong.count(Some(IpAddr::from(number.to_be_bytes())), &digest(number as usize), now);
         }
         assert!(wrong.entries().len() <= ADDRESSES_AT_MOST + 1);
-        assert!(wrong.entries().values().all(|tried| tried.len() <= WRONG_AT_MOST));
+        assert!(wrong.entries().values().all(|tried| tried.tokens.len() <= WRONG_AT_MOST));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use headway_engine::Change;
 use headway_scheduler::backup::{BackupFile, RestoreError, restore, write};
+use headway_scheduler::store::AuditFilter;
 use headway_types::{IdSource, Timestamp};
 use sqlx::{AssertSqlSafe, ConnectOptions};
 use support::TestDatabase;
@@ -28,6 +29,13 @@ async fn run(database: &TestDatabase, sql: &str) {
     sqlx::raw_sql(AssertSqlSafe(sql.to_owned())).execute(&mut connection).await.unwrap();
 }
 
+/// A line of the audit, as any release adds it.
+fn deed(action: &str) -> String {
+    format!(
+        "INSERT INTO audit (done_at, actor, action, subjects, result) VALUES (now(), 'user:ada', '{action}', '{{}}', 'done')"
+    )
+}
+
 #[tokio::test]
 async fn what_comes_back_is_what_was_backed_up_under_a_term_above_all_and_says_that_it_was_restored() {
     let (from, to) = (TestDatabase::create().await, empty().await);
@@ -35,10 +43,17 @@ async fn what_comes_back_is_what_was_backed_up_under_a_term_above_all_and_says_t
     let term = store.begin_term().await.unwrap();
     let job = support::job(IdSource::seeded(1).job(support::START), "one");
     store.commit(term, &[Change::Job(std::sync::Arc::new(job.clone()))]).await.unwrap();
+    let sealed = async |action: &str| {
+        run(&from, &deed(action)).await;
+        assert_eq!(store.seal_audit(10).await.unwrap(), 1);
+        store.audit_head().await.unwrap().unwrap().anchor
+    };
+    let kept = sealed("before").await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("one");
     let manifest = write(&from.url(), &file, "abc", moment(0)).await.unwrap();
     assert_eq!((manifest.rows_of("jobs"), manifest.term), (1, term.0));
+    let lost = sealed("after").await;
     // Whatever came after it is not in it.
     for _ in 0..3 {
         store.begin_term().await.unwrap();
@@ -48,6 +63,16 @@ async fn what_comes_back_is_what_was_backed_up_under_a_term_above_all_and_says_t
     assert_eq!(restored.term.0, term.0 + 600 + 1_000);
     assert!(restored.migrated.is_empty());
     let store = to.store().await;
+    let audit = store.audit(&AuditFilter { limit: 10, ..AuditFilter::default() }).await.unwrap().items;
+    let told: Vec<&str> = audit.iter().map(|line| line.entry.action.as_str()).collect();
+    assert_eq!(told, ["restore", "before"]);
+    assert_eq!(store.seal_audit(10).await.unwrap(), 1, "the chain goes on");
+    assert_eq!(store.verify_audit(0, 10).await.unwrap().broken, None);
+    assert_eq!(store.verify_anchor(kept).await.unwrap(), None);
+    assert!(
+        store.verify_anchor(lost).await.unwrap().is_some(),
+        "what came after the backup is gone, and the anchor tells"
+    );
     let next = store.begin_term().await.unwrap();
     assert!(next.0 > term.0 + 1_600);
     let snapshot = store.load(Timestamp(0)).await.unwrap();
@@ -60,12 +85,18 @@ async fn what_comes_back_is_what_was_backed_up_under_a_term_above_all_and_says_t
 #[tokio::test]
 async fn a_backup_of_an_older_schema_is_migrated_and_one_of_a_newer_is_refused() {
     let from = TestDatabase::before_migration(49).await;
+    run(&from, &deed("of_before_the_chain")).await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("old");
     write(&from.url(), &file, "abc", moment(0)).await.unwrap();
     let to = empty().await;
     let restored = restore(&to.url(), &file, moment(0)).await.unwrap();
-    assert_eq!(restored.migrated, [49]);
+    assert_eq!(restored.migrated.first(), Some(&49));
+    // What was there before the chain is part of it, and so is what a release of before adds.
+    run(&to, &deed("of_the_release_before")).await;
+    let store = to.store().await;
+    assert_eq!(store.seal_audit(10).await.unwrap(), 3, "with the restore");
+    assert_eq!(store.verify_audit(0, 10).await.unwrap().broken, None);
 
     run(
         &to,

@@ -6,14 +6,18 @@ mod support;
 use std::time::Duration;
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
+use headway_api::client::{Client, VerifyQuery};
 use headway_api::secret::Secret;
+use headway_api::v1;
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
-use headway_scheduler::store::{Purse, SecretId, SecretOwner, TokenHash};
+use headway_scheduler::store::{GrantError, Purse, SecretId, SecretOwner, Store, StoreError, TokenHash};
 use headway_scheduler::{
-    Advertised, InitialToken, Keyring, Retention, ServerConfig, ServerError, Speed, TlsPaths, serve, serve_reporting,
+    Advertised, InitialToken, Keyring, Retention, SecretsKey, ServerConfig, ServerError, Speed, TlsPaths, serve,
+    serve_reporting,
 };
 use headway_types::TokenScope;
+use sqlx::ConnectOptions as _;
 use support::{START, TestDatabase};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -29,6 +33,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         advertised: Advertised::default(),
         tls: None,
         node_certificates: headway_scheduler::NodeCertificates { tokens_too: true, ..Default::default() },
+        hsts: std::time::Duration::ZERO,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],
         secrets_key: None,
@@ -90,6 +95,148 @@ async fn with_certificates_both_ports_speak_tls() {
     tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
 }
 
+/// Whether a client that trusts this certificate alone is answered; and what browsers are told.
+async fn trusted(port: u16, certificate: &str) -> Option<String> {
+    let root = reqwest::Certificate::from_pem(certificate.as_bytes()).unwrap();
+    let client = reqwest::Client::builder().tls_certs_only([root]).build().unwrap();
+    let reply =
+        client.get(format!("https://localhost:{port}/api/v1/overview")).bearer_auth("s3cret").send().await.ok()?;
+    let told = reply.headers().get("strict-transport-security").map(|told| told.to_str().unwrap().to_owned());
+    let shown = reply.text().await.unwrap();
+    Some(format!("{} {shown}", told.unwrap_or_default()))
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_without_a_restart_and_a_broken_one_is_not() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let database = TestDatabase::create().await;
+    let dir = tempfile::tempdir().unwrap();
+    let paths = TlsPaths { certificate: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
+    let write = || {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&paths.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&paths.key, made.signing_key.serialize_pem()).unwrap();
+        made.cert.pem()
+    };
+    let hang_up = || nix::sys::signal::raise(nix::sys::signal::Signal::SIGHUP).unwrap();
+    let first = write();
+    let hsts = Duration::from_secs(86_400);
+    let config = ServerConfig { tls: Some(paths.clone()), hsts, ..config(&database) };
+    let shutdown = CancellationToken::new();
+    let (bound, addresses) = oneshot::channel();
+    let server = tokio::spawn(serve_reporting(config, shutdown.clone(), bound));
+    let port = addresses.await.unwrap().http.port();
+    assert!(trusted(port, &first).await.unwrap().starts_with("max-age=86400 "));
+
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let renewed = write();
+    hang_up();
+    while trusted(port, &renewed).await.is_none() {
+        assert!(tokio::time::Instant::now() < deadline, "the renewed certificate is not shown");
+        tokio::task::yield_now().await;
+    }
+    assert!(trusted(port, &first).await.is_none());
+
+    std::fs::write(&paths.key, "nonsense").unwrap();
+    hang_up();
+    loop {
+        let shown = trusted(port, &renewed).await.unwrap();
+        if shown.contains("certificate_refused") {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "nobody is told: {shown}");
+        tokio::task::yield_now().await;
+    }
+    let again = write();
+    hang_up();
+    while trusted(port, &again).await.is_none_or(|shown| shown.contains("certificate_refused")) {
+        assert!(tokio::time::Instant::now() < deadline, "what was put right is not shown");
+        tokio::task::yield_now().await;
+    }
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_role_that_owns_nothing_runs_a_server_and_cannot_change_the_audit() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let database = TestDatabase::create().await;
+    let mut owner = database.options.connect().await.unwrap();
+    // One of all tests: roles outlive databases.
+    const ROLE: &str = "headway_runtime_of_tests";
+    let made = format!(
+        "DO $$ BEGIN CREATE ROLE {ROLE} LOGIN; EXCEPTION WHEN duplicate_object OR unique_violation THEN NULL; END $$"
+    );
+    sqlx::raw_sql(sqlx::AssertSqlSafe(made)).execute(&mut owner).await.unwrap();
+    let store = database.store().await;
+    assert!(matches!(store.grant_to("nobody_at_all").await, Err(GrantError::NoSuchRole(_))));
+    assert!(matches!(store.grant_to("headway").await, Err(GrantError::TooPowerful(_))));
+    store.grant_to(ROLE).await.unwrap();
+    store.grant_to(ROLE).await.unwrap();
+
+    let as_role = database.options.clone().username(ROLE);
+    let key = key_file(&[[7; 32]], 0o600);
+    let config = ServerConfig {
+        database_url: as_role.to_url_lossy().to_string(),
+        secrets_key: Some(key.path().into()),
+        ..config(&database)
+    };
+    let shutdown = CancellationToken::new();
+    let (bound, addresses) = oneshot::channel();
+    let server = tokio::spawn(serve_reporting(config, shutdown.clone(), bound));
+    let url = format!("http://{}", addresses.await.unwrap().http);
+    let client = Client::new(&url, "s3cret").unwrap();
+    let job = "{version: 1, name: one, resources: {gpus: 1}, run: {command: [sleep, '1']}}";
+    let made = client.submit_yaml(job, None).await.unwrap();
+    let id = made.jobs[0].id.to_string();
+    client.cancel(&id, Some("enough")).await.unwrap();
+    let token =
+        client.create_token(&v1::TokenRequest { name: "ci".into(), ..v1::TokenRequest::default() }).await.unwrap();
+    client.revoke_token(&token.token.id.to_string()).await.unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let head = loop {
+        let head = client.audit_head().await.unwrap();
+        if head.sealed == 4 {
+            break head;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{head:?}");
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(head.kept_by, "role");
+    assert_eq!(client.verify_audit(&VerifyQuery::default()).await.unwrap().broken, None);
+
+    let mut role = as_role.connect().await.unwrap();
+    for forbidden in [
+        "UPDATE audit SET actor = 'user:eve'",
+        "DELETE FROM audit",
+        "TRUNCATE audit",
+        "ALTER TABLE audit DISABLE TRIGGER ALL",
+        "DROP TRIGGER audit_is_kept ON audit",
+        "DROP TABLE audit",
+        "CREATE OR REPLACE FUNCTION keep_audit() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "UPDATE audit_seals SET hash = previous_hash",
+        "DELETE FROM audit_seals",
+        "TRUNCATE audit_seals",
+        "DROP TABLE audit_seals",
+        "SET session_replication_role = replica",
+        "UPDATE _sqlx_migrations SET checksum = ''",
+    ] {
+        let refused = sqlx::raw_sql(forbidden).execute(&mut role).await.unwrap_err().to_string();
+        let told = ["permission denied", "must be owner"].iter().any(|told| refused.contains(told));
+        assert!(told, "{forbidden}: {refused}");
+    }
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+
+    // A schema of another release is the owner's to change.
+    sqlx::raw_sql("DELETE FROM _sqlx_migrations WHERE version = (SELECT max(version) FROM _sqlx_migrations)")
+        .execute(&mut owner)
+        .await
+        .unwrap();
+    let behind = Store::connect(as_role).await.unwrap().migrate().await.unwrap_err();
+    assert!(matches!(&behind, StoreError::SchemaBehind { pending } if pending.len() == 1), "{behind}");
+}
+
 #[tokio::test]
 async fn a_server_in_the_clear_does_not_leave_this_machine() {
     let database = TestDatabase::create().await;
@@ -118,14 +265,19 @@ async fn a_server_without_the_keys_of_its_secrets_does_not_start_and_says_what_i
     let id = SecretId { owner: SecretOwner::User("ada".into()), name: "hf".into() };
     store.set_secret(&id, &Secret::new("hunter22"), "ada", START, None).await.unwrap();
 
-    let with =
-        |file: &tempfile::NamedTempFile| ServerConfig { secrets_key: Some(file.path().into()), ..config(&database) };
+    let with = |file: &tempfile::NamedTempFile| ServerConfig {
+        secrets_key: Some(SecretsKey::File(file.path().into())),
+        ..config(&database)
+    };
     let none = refusal(config(&database)).await;
     assert!(none.contains("1 secrets are stored") && none.contains("--secrets-key-file"), "{none}");
     let other = refusal(with(&key_file(&[[2; 32]], 0o600))).await;
     assert!(other.contains("is not in the key file"), "{other}");
     let open = refusal(with(&key_file(&[[1; 32]], 0o644))).await;
     assert!(open.contains("chmod 600"), "{open}");
+    let failing = ["sh", "-c", "echo hunter22; exit 3"].map(String::from).to_vec();
+    let failed = refusal(ServerConfig { secrets_key: Some(SecretsKey::Command(failing)), ..config(&database) }).await;
+    assert!(failed.contains("exit status: 3") && !failed.contains("hunter22"), "{failed}");
 }
 
 #[tokio::test]
@@ -136,10 +288,12 @@ async fn a_new_first_key_seals_all_secrets_anew_at_the_next_start() {
     let store = database.store().await.with_keyring(old);
     store.set_secret(&id, &Secret::new("hunter22"), "ada", START, None).await.unwrap();
 
-    let both = key_file(&[[2; 32], [1; 32]], 0o600);
+    // By the program that a key command names, which prints as a key file holds them.
+    let both = key_file(&[[2; 32], [1; 32]], 0o644);
+    let command = SecretsKey::Command(vec!["cat".into(), both.path().display().to_string()]);
     let (bound, up) = oneshot::channel();
     let shutdown = CancellationToken::new();
-    let config = ServerConfig { secrets_key: Some(both.path().into()), ..config(&database) };
+    let config = ServerConfig { secrets_key: Some(command), ..config(&database) };
     let server = tokio::spawn(serve_reporting(config, shutdown.clone(), bound));
     up.await.unwrap();
     shutdown.cancel();

@@ -23,4 +23,32 @@ fact_every_wanted_python_package_is_pinned_with_hashes() {
     done
 }
 
+# What a page names as shown by a test, `file::test`, and the files that it names.
+fact_pages_of_promises_name_tests_and_files_that_exist() {
+    local page named file test
+    for page in docs/promises.md docs/security.md; do
+        named=$(grep -oE '`[A-Za-z0-9_./-]+::[a-z0-9_]+`' "$root/$page" | tr -d '`' | sort -u)
+        [ "$(wc -l <<<"$named")" -gt 20 ]
+        while IFS= read -r test; do
+            file=${test%%::*}
+            grep -qE "(fn|def) ${test##*::}\b" "$root/$file" || { echo "$page: there is no $test"; return 1; }
+            # A function that no runner calls shows nothing.
+            [[ $file != *.rs ]] || grep -B6 -E "fn ${test##*::}\b" "$root/$file" | grep -qE '#\[(tokio::)?test|proptest!' ||
+                { echo "$page: $test is no test"; return 1; }
+        done <<<"$named"
+        for file in $(grep -oE '`(core|api|scheduler|agent|cli|sim|worker|web|tests|scripts|deploy)/[A-Za-z0-9_./-]+`' "$root/$page" | tr -d '`' | sort -u); do
+            [ -e "$root/$file" ] || { echo "$page: there is no $file"; return 1; }
+        done
+    done
+}
+
+# It replaces the allocator to count what tests take.
+fact_only_tests_depend_on_the_crate_that_counts_memory() {
+    local manifest
+    for manifest in $(cd "$root" && git ls-files '*Cargo.toml'); do
+        ! sed -n '/^\[dependencies\]/,/^\[/p' "$root/$manifest" | grep -E '^(headway-fuzz|allocation-counter)' || [ "$manifest" = fuzz/Cargo.toml ] ||
+            { echo "$manifest"; return 1; }
+    done
+}
+
 run_facts

@@ -12,6 +12,8 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use crate::complaint::{Expected, unexpected};
+use crate::databases::Databases;
+use crate::network::Network;
 use crate::process::Process;
 use crate::wait::{soon, until};
 use crate::workers::{self, Worker};
@@ -53,9 +55,13 @@ pub struct Cluster {
     /// Interpreters each agent keeps warm.
     warm: usize,
     python: String,
+    lease_seconds: f64,
     servers: Vec<Option<Process>>,
     agents: Vec<Option<Process>>,
+    /// Without wires.
     postgres: Option<PrivatePostgres>,
+    /// Wires between all of them, where there are any.
+    pub network: Option<Network>,
     dir: TempDir,
 }
 
@@ -77,16 +83,38 @@ impl Cluster {
         Self::start_all(1, nodes, gpus, warm, python).await
     }
 
+    /// Two schedulers, Postgres with a synchronous replica, and nodes of one GPU each, with a wire between any two of them that speak to each
+    /// other. Nodes are given up after `lease_seconds`.
+    pub async fn start_wired(nodes: usize, lease_seconds: f64) -> Self {
+        let dir = new_dir();
+        let ports: Vec<Ports> = (0..2).map(|_| Ports::free()).collect();
+        let databases = Databases::start(dir.path()).await;
+        let people: Vec<u16> = ports.iter().map(|one| one.people).collect();
+        let agents: Vec<u16> = ports.iter().map(|one| one.agents).collect();
+        let network = Network::between(databases, &people, &agents, nodes).await;
+        let client = Client::new(&network.people_urls().join(","), TOKEN).expect("a client");
+        let url = network.people[0].url();
+        let mut cluster = Self {
+            client,
+            url,
+            ports,
+            gpus: 1,
+            warm: 0,
+            python: "python3".into(),
+            lease_seconds,
+            servers: Vec::new(),
+            agents: Vec::new(),
+            postgres: None,
+            network: Some(network),
+            dir,
+        };
+        cluster.start_processes(nodes).await;
+        cluster.network.as_mut().expect("it was just made").databases.replicate().await;
+        cluster
+    }
+
     async fn start_all(servers: usize, nodes: usize, gpus: u32, warm: usize, python: String) -> Self {
-        rustls::crypto::ring::default_provider().install_default().ok();
-        let dir = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").expect("a temporary directory");
-        open_to_postgres(dir.path());
-        for (name, secret) in [("admin.token", TOKEN), ("secrets.key", SECRETS_KEY)] {
-            let path = dir.path().join(name);
-            std::fs::write(&path, secret).expect("writing a secret");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))
-                .expect("closing a secret to others");
-        }
+        let dir = new_dir();
         let postgres = PrivatePostgres::start(&dir.path().join("pg")).await.expect("a private Postgres");
         let ports: Vec<Ports> = (0..servers).map(|_| Ports::free()).collect();
         let urls: Vec<String> = ports.iter().map(Ports::url).collect();
@@ -98,22 +126,28 @@ impl Cluster {
             gpus,
             warm,
             python,
+            lease_seconds: LEASE_SECONDS,
             servers: Vec::new(),
             agents: Vec::new(),
             postgres: Some(postgres),
+            network: None,
             dir,
         };
-        for index in 0..servers {
-            cluster.servers.push(None);
-            cluster.start_server_at(index).await;
+        cluster.start_processes(nodes).await;
+        cluster
+    }
+
+    async fn start_processes(&mut self, nodes: usize) {
+        for index in 0..self.ports.len() {
+            self.servers.push(None);
+            self.start_server_at(index).await;
         }
         for index in 0..nodes {
-            cluster.agents.push(None);
-            cluster.join(index);
-            cluster.start_agent(index);
+            self.agents.push(None);
+            self.join(index);
+            self.start_agent(index);
         }
-        cluster.wait_for_nodes(nodes).await;
-        cluster
+        self.wait_for_nodes(nodes).await;
     }
 
     /// Starts the scheduler on the same ports and store as before, and waits until it serves.
@@ -129,7 +163,7 @@ impl Cluster {
         let mut arguments = vec![
             "server".to_owned(),
             "--database-url".into(),
-            self.postgres.as_ref().expect("Postgres runs as long as the cluster").url(),
+            self.database_url_of(index),
             "--listen".into(),
             format!("127.0.0.1:{}", ports.people),
             "--agent-listen".into(),
@@ -141,12 +175,17 @@ impl Cluster {
             "--checkpoint-root".into(),
             path("checkpoints"),
             "--lease-seconds".into(),
-            LEASE_SECONDS.to_string(),
+            self.lease_seconds.to_string(),
         ];
         arguments.extend(several.then(|| "--standby".to_owned()));
+        if let Some(network) = &self.network {
+            let (people, agents) = (network.people[index].url(), network.agents[0][index].url());
+            arguments.extend(["--advertise-url".to_owned(), people, "--advertise-agents".into(), agents]);
+        }
         let log = if index == 0 { "server".to_owned() } else { format!("server-{}", index + 1) };
         let mut process = Process::start(&arguments, &self.log(&log)).expect("starting the scheduler");
-        let client = self.client_of(index);
+        // Past the wires, which may be broken.
+        let client = Client::new(&ports.url(), TOKEN).expect("a client");
         until("the scheduler to be ready", soon(), || {
             let ended = process.ended();
             let client = client.clone();
@@ -166,20 +205,41 @@ impl Cluster {
 
     /// A client of all schedulers that has asked none of them yet.
     pub fn client_of_all(&self) -> Client {
-        let urls: Vec<String> = self.ports.iter().map(Ports::url).collect();
-        Client::new(&urls.join(","), TOKEN).expect("a client")
+        Client::new(&self.urls().join(","), TOKEN).expect("a client")
+    }
+
+    /// Where clients reach each scheduler.
+    pub fn urls(&self) -> Vec<String> {
+        match &self.network {
+            Some(network) => network.people_urls(),
+            None => self.ports.iter().map(Ports::url).collect(),
+        }
     }
 
     /// A client of one scheduler alone.
     pub fn client_of(&self, index: usize) -> Client {
+        Client::new(&self.urls()[index], TOKEN).expect("a client")
+    }
+
+    /// The same past all wires.
+    pub fn direct_client_of(&self, index: usize) -> Client {
         Client::new(&self.ports[index].url(), TOKEN).expect("a client")
+    }
+
+    pub fn token(&self) -> &'static str {
+        TOKEN
     }
 
     /// Has a node join by a token for it: it is given a certificate, and what it had before opens nothing.
     pub fn join(&self, index: usize) {
         let name = format!("node-{}", index + 1);
         let token = self.command(&["node", "token", "create", "--node", &name]);
-        let servers: Vec<String> = self.ports.iter().map(Ports::agent_url).collect();
+        let servers: Vec<String> = match &self.network {
+            Some(network) => {
+                network.agents[index].iter().map(|link| link.url().replace("http://", "https://")).collect()
+            }
+            None => self.ports.iter().map(Ports::agent_url).collect(),
+        };
         let data_dir = self.dir.path().join(&name).display().to_string();
         self.command(&[
             "node",
@@ -245,6 +305,14 @@ impl Cluster {
     /// The same of one of several.
     pub fn kill_server_at(&mut self, index: usize) {
         self.servers[index].take().expect("the scheduler runs").kill_outright();
+    }
+
+    /// Where one of several schedulers reaches the database.
+    fn database_url_of(&self, index: usize) -> String {
+        match &self.network {
+            Some(network) => network.database_url(index),
+            None => self.database_url(),
+        }
     }
 
     /// Where its database is.
@@ -353,6 +421,9 @@ impl Cluster {
         if let Some(postgres) = self.postgres.take() {
             postgres.stop().await.expect("stopping Postgres");
         }
+        if let Some(network) = self.network.take() {
+            network.databases.stop().await;
+        }
         assert!(complaints.is_empty(), "unexpected warnings:\n{}", complaints.join("\n"));
     }
 }
@@ -371,6 +442,19 @@ impl Drop for Cluster {
             }
         }
     }
+}
+
+/// With the tokens that servers and agents read.
+fn new_dir() -> TempDir {
+    rustls::crypto::ring::default_provider().install_default().ok();
+    let dir = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").expect("a temporary directory");
+    open_to_postgres(dir.path());
+    for (name, secret) in [("admin.token", TOKEN), ("secrets.key", SECRETS_KEY)] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, secret).expect("writing a secret");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("closing a secret to others");
+    }
+    dir
 }
 
 /// Postgres runs as another user when the tests run as root.

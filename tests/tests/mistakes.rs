@@ -263,7 +263,7 @@ async fn that_show_when_the_job_starts() {
         "#!/bin/sh\n#SBATCH --gpus=1 -J exit-1\necho reading /data/c4\necho no such shard >&2\nexit 1\n",
     );
     person.script("module.sh", "#!/bin/sh\n#SBATCH --gpus=1 -J module\npython3 -c 'import torhc'\n");
-    person.script("srun.sh", "#!/bin/sh\n#SBATCH --gpus=1 -J with-srun\nsrun python train.py\n");
+    person.script("srun.sh", "#!/bin/sh\n#SBATCH --gpus=1 -J with-srun\nPATH=\nsrun python train.py\n");
     let workdir = directory.join("missing").display().to_string();
     for (what, name, arguments) in [
         (

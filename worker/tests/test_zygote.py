@@ -78,11 +78,14 @@ class Warm:
         assert _readable(self._word), "no worker came up"
         assert os.read(self._word, 16) == b"up"
 
-    def start(self, *arguments: str, go: bool = True, directory: str | None = None) -> Worker:
+    def start(
+        self, *arguments: str, go: bool = True, directory: str | None = None, secrets: dict[str, str] | None = None
+    ) -> Worker:
         """Asks for a worker and, unless told otherwise, lets it go."""
         variables = {"HEADWAY_LAUNCH": MARK, "PYTHONPATH": f"{SOURCES}:{self.library}", "JOB": "1"}
         request = {"arguments": list(arguments), "variables": variables, "directory": directory or str(self.directory)}
-        return Worker(self, json.dumps(request).encode() + b"\n", go)
+        named = {"secrets": list(secrets)} if secrets else {}
+        return Worker(self, json.dumps(request | named).encode() + b"\n", go, list((secrets or {}).values()))
 
     def script(self, text: str) -> str:
         (self.directory / "script.py").write_text(text)
@@ -95,13 +98,13 @@ class Warm:
 
 
 class Worker:
-    def __init__(self, warm: Warm, request: bytes, go: bool) -> None:
+    def __init__(self, warm: Warm, request: bytes, go: bool, secrets: list[str]) -> None:
         self.output = warm.directory / "log"
         self.status = warm.directory / "exit"
         self.status.write_text("       \n")
         waits, self.go = os.pipe()
         output = os.open(self.output, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-        descriptors = [output, os.open(self.status, os.O_RDWR), waits]
+        descriptors = [output, os.open(self.status, os.O_RDWR), waits, *map(_in_memory, secrets)]
         socket.send_fds(warm.socket, [request], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -125,6 +128,13 @@ class Worker:
         self._process = None
 
 
+def _in_memory(text: str) -> int:
+    descriptor = os.memfd_create("secret")
+    os.write(descriptor, text.encode())
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
 def _readable(descriptor: int) -> bool:
     """Once something was written to a pipe, or a process has ended."""
     poll = select.poll()
@@ -138,6 +148,25 @@ def warm(tmp_path: Path) -> Iterator[Warm]:
     assert zygote.heard()["ready"] == 1
     yield zygote
     zygote.close()
+
+
+# Reads the last of its secrets, as a child that was handed no descriptors and by the descriptor itself.
+ASK = """
+import json, os, subprocess, headway
+child = subprocess.run(["sh", "-c", "cat $KEY_31_FILE"], close_fds=True, capture_output=True, text=True)
+with os.fdopen(int(os.environ["HEADWAY_SECRET_KEY_31_FD"])) as file:
+    by_descriptor = file.read()
+shown = "value" in open("/proc/self/environ").read()
+print(json.dumps([child.stdout, by_descriptor, headway.secret("KEY_0"), shown]), flush=True)
+"""
+
+
+def test_a_worker_reads_as_many_secrets_as_a_job_may_have_and_shows_none(warm: Warm) -> None:
+    secrets = {f"KEY_{number}": f"value {number}" for number in range(32)}
+    worker = warm.start("headway.run", warm.script(ASK), secrets=secrets)
+    assert worker.code() == 0, worker.output.read_text()
+    assert json.loads(worker.output.read_text()) == ["value 31", "value 31", "value 0", False]
+
 
 
 def test_a_worker_finds_what_a_cold_start_would_give_it(warm: Warm) -> None:

@@ -56,6 +56,10 @@ impl Cgroups {
 }
 
 impl Enclosure {
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     /// The words that make a command start inside it.
     pub(crate) fn words(&self) -> Vec<String> {
         joining(&self.0)

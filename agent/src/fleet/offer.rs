@@ -111,6 +111,7 @@ pub(super) fn inventory(
         local_disk: Some(Bytes(DISK_PER_GPU * u64::from(group.gpus_per_node.0))),
         address: "127.0.0.1".to_owned(),
         isolated: true,
+        not_isolated_reason: None,
         conditions: Vec::new(),
         labels: labels.clone(),
         agent_version: format!("{} (emulated)", env!("CARGO_PKG_VERSION")),

@@ -1,7 +1,7 @@
 //! NVIDIA's GPUs through NVML, whose library is loaded at run time: a node without it is no error.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,7 +13,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device as Handle, Nvml};
 
-use super::{Device, Source, Wake, model};
+use super::{Device, Source, Wake, drm, model};
 
 /// How long one wait for events takes; it only bounds how soon the thread notices an error of NVML itself.
 const EVENT_WAIT_MS: u32 = 10_000;
@@ -140,11 +140,12 @@ impl Source for Nvidia {
 
 fn describe(handle: &Handle<'_>, index: u32) -> Result<Device, NvmlError> {
     let memory = Bytes(handle.memory_info()?.total);
-    let files = vec![
-        PathBuf::from(format!("/dev/nvidia{}", handle.minor_number()?)),
-        PathBuf::from("/dev/nvidiactl"),
-        PathBuf::from("/dev/nvidia-uvm"),
-    ];
+    let file = PathBuf::from(format!("/dev/nvidia{}", handle.minor_number()?));
+    let files = vec![file.clone(), PathBuf::from("/dev/nvidiactl"), PathBuf::from("/dev/nvidia-uvm")];
+    // "00000000:3B:00.0" to NVML, "0000:3b:00.0" to the kernel.
+    let address = handle.pci_info()?.bus_id.to_lowercase();
+    let address = address.strip_prefix("0000").filter(|rest| rest.find(':') == Some(4)).unwrap_or(&address);
+    let drawn = drm::files(Path::new("/"), &Path::new("/sys/bus/pci/devices").join(address));
     Ok(Device {
         gpu: Gpu { uuid: GpuUuid(handle.uuid()?), index, memory, health: GpuHealth::Healthy },
         gpu_type: model::of(&handle.name()?, memory),
@@ -155,5 +156,6 @@ fn describe(handle: &Handle<'_>, index: u32) -> Result<Device, NvmlError> {
         watts: None,
         processes: Vec::new(),
         files,
+        own: std::iter::once(file).chain(drawn).collect(),
     })
 }

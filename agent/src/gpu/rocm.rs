@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use headway_types::{Bytes, Gpu, GpuHealth, GpuUuid};
 
-use super::{Device, Source, model};
+use super::{Device, Source, drm, model};
 
 pub(super) struct Amd {
     root: PathBuf,
@@ -91,6 +91,7 @@ fn describe(root: &Path, node: &Path, index: u32) -> Option<Device> {
         watts: hwmon("power1_average").or_else(|| hwmon("power1_input")).map(|microwatts| microwatts / 1e6),
         processes: Vec::new(),
         files: vec![root.join("dev/kfd"), root.join(format!("dev/dri/renderD{minor}"))],
+        own: std::iter::once(root.join(format!("dev/dri/renderD{minor}"))).chain(drm::files(root, &device)).collect(),
     })
 }
 

@@ -14,11 +14,11 @@ use super::*;
 
 const PATTERN: &str = r"step (?P<step>\d+) loss (?P<loss>\S+)";
 
-fn at(seconds: f64) -> Timestamp {
+pub(super) fn at(seconds: f64) -> Timestamp {
     Timestamp(1_000_000_000) + Seconds(seconds)
 }
 
-fn progress(regex: &str) -> PrintedProgress {
+pub(super) fn progress(regex: &str) -> PrintedProgress {
     PrintedProgress {
         regex: regex.into(),
         rank: Default::default(),

@@ -48,7 +48,8 @@ mod tests {
         let lasting: BTreeMap<String, String> =
             variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let argv = line.split(' ').map(String::from).collect();
-        Kind::of(&Member { rank: 0, argv, variables: lasting.clone(), lasting: Some(lasting) }, None)
+        let files = BTreeMap::new();
+        Kind::of(&Member { rank: 0, argv, variables: lasting.clone(), lasting: Some(lasting), files }, None)
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{IoSlice, Read, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream as StdStream;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use tokio::process::{Child, Command};
 
 use super::kind::Kind;
 use crate::cgroup::Enclosure;
+use crate::secret_file::SecretFile;
 
 /// What this agent and `headway.zygote` must agree on.
 const VERSION: u32 = 1;
@@ -56,14 +57,18 @@ pub(crate) struct Request<'a> {
     pub(crate) arguments: &'a [String],
     pub(crate) variables: &'a BTreeMap<String, String>,
     pub(crate) directory: &'a Path,
+    /// The variables of secrets, in the order of their descriptors.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) secrets: Vec<&'a str>,
 }
 
 /// The descriptors that go with a request: where the worker writes to, where its exit status lands, and what it waits
-/// at until a byte says go.
+/// at until a byte says go; and its secrets. An interpreter of an earlier release refuses those, and the worker starts cold.
 pub(crate) struct Descriptors<'a> {
     pub(crate) output: &'a OwnedFd,
     pub(crate) exit_status: &'a OwnedFd,
     pub(crate) go: &'a OwnedFd,
+    pub(crate) secrets: &'a [SecretFile],
 }
 
 #[derive(Deserialize)]
@@ -159,7 +164,9 @@ impl Zygote {
     /// The descriptors go with the first bytes.
     async fn tell(&mut self, line: &[u8], descriptors: &Descriptors<'_>) -> std::io::Result<()> {
         let stream = self.stream.get_mut();
-        let numbers = [descriptors.output, descriptors.exit_status, descriptors.go].map(AsRawFd::as_raw_fd);
+        let secrets = descriptors.secrets.iter().map(|secret| &secret.file);
+        let all = [descriptors.output, descriptors.exit_status, descriptors.go].into_iter().chain(secrets);
+        let numbers: Vec<RawFd> = all.map(AsRawFd::as_raw_fd).collect();
         let socket = stream.as_fd().as_raw_fd();
         let send = || {
             let control = [ControlMessage::ScmRights(&numbers)];

@@ -259,6 +259,7 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         local_disk: inventory.local_disk_bytes.map(Bytes),
         address: inventory.address,
         isolated: inventory.isolated,
+        not_isolated_reason: Some(inventory.not_isolated_reason).filter(|reason| !reason.is_empty()),
         agent_version: inventory.agent_version,
         // A newer agent's condition is nothing this version could act on.
         conditions: inventory.conditions.into_iter().filter_map(condition).collect(),

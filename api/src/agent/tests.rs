@@ -81,7 +81,8 @@ fn inventory() -> NodeInventory {
         shm: Some(Bytes(64 << 30)),
         local_disk: None,
         address: "10.0.0.1".into(),
-        isolated: true,
+        isolated: false,
+        not_isolated_reason: Some("no bpf file system".into()),
         conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],
         labels: [("disk".to_owned(), "nvme".to_owned())].into(),
         agent_version: "0.1.0".into(),
@@ -139,7 +140,8 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
             command,
             workdir: tuned.then(|| "/w".into()),
             env: [("A".into(), "1".into())].into(),
-            secrets: [("HF_TOKEN".into(), "team-hf".into())].into(),
+            secrets: [("HF_TOKEN".into(), "team-hf".into()), ("OLD".into(), "old".into())].into(),
+            secret_files: ["HF_TOKEN".into()].into(),
             hooks,
             progress: tuned.then(|| PrintedProgress {
                 regex: r"step (\d+)".into(),
@@ -164,7 +166,7 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
     }
 }
 
-fn from_agent() -> Vec<AgentToScheduler> {
+pub(super) fn from_agent() -> Vec<AgentToScheduler> {
     let (job, generation) = (job(), Generation(3));
     let phases = [
         GroupPhase::Preparing,
@@ -241,7 +243,7 @@ fn from_agent() -> Vec<AgentToScheduler> {
     messages
 }
 
-fn from_scheduler() -> Vec<SchedulerToAgent> {
+pub(super) fn from_scheduler() -> Vec<SchedulerToAgent> {
     let (job, generation) = (job(), Generation(3));
     let argv = Command::Argv(vec!["python".into(), "train.py".into()]);
     let shell = Command::Shell("python train.py".into());

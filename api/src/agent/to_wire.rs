@@ -248,6 +248,7 @@ impl From<&Run> for wire::Run {
             workdir: run.workdir.clone(),
             env: run.env.clone(),
             secrets: run.secrets.clone(),
+            secret_files: run.secret_files.iter().cloned().collect(),
             hooks: (!run.hooks.are_none()).then(|| wire::Hooks {
                 prolog: run.hooks.prolog.clone(),
                 epilog: run.hooks.epilog.clone(),
@@ -293,6 +294,7 @@ impl From<&NodeInventory> for wire::NodeInventory {
             memory_bytes: inventory.memory.0,
             address: inventory.address.clone(),
             isolated: inventory.isolated,
+            not_isolated_reason: inventory.not_isolated_reason.clone().unwrap_or_default(),
             agent_version: inventory.agent_version.clone(),
             conditions: inventory.conditions.iter().map(Into::into).collect(),
             shm_bytes: inventory.shm.map(|bytes| bytes.0),

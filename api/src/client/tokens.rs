@@ -1,12 +1,16 @@
 //! Requests about users, access tokens and the audit.
 
+use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use futures::stream::{Stream, TryStreamExt as _};
 use headway_types::TokenScope;
 use reqwest::Method;
 use serde::Serialize;
 
 use super::{Client, ClientError, REQUEST_TIME};
-use crate::v1::{AuditList, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest};
+use crate::v1::{
+    AuditHead, AuditList, AuditVerification, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest,
+};
 
 impl Client {
     /// Who the scheduler takes this client for.
@@ -45,6 +49,39 @@ impl Client {
     pub async fn audit(&self, query: &AuditQuery) -> Result<AuditList, ClientError> {
         self.read(self.request(Method::GET, &["audit"]).query(query)).await
     }
+
+    /// Where its chain ends.
+    pub async fn audit_head(&self) -> Result<AuditHead, ClientError> {
+        self.get(&["audit", "head"]).await
+    }
+
+    /// Verifies some of it.
+    pub async fn verify_audit(&self, query: &VerifyQuery) -> Result<AuditVerification, ClientError> {
+        self.read(self.request(Method::GET, &["audit", "verify"]).query(query)).await
+    }
+
+    /// All of it that is sealed, as `form` says ("jsonl", "csv"), piece by piece. It is whole when the stream ends without an error.
+    pub async fn export_audit(
+        &self,
+        since: Option<DateTime<Utc>>,
+        until: Option<DateTime<Utc>>,
+        form: &str,
+    ) -> Result<impl Stream<Item = Result<Bytes, ClientError>> + Send + use<>, ClientError> {
+        let request = self.request(Method::GET, &["audit", "export"]).query(&[("since", since), ("until", until)]);
+        let response = self.send(request.query(&[("form", form)])).await?;
+        let url = response.url().origin().ascii_serialization();
+        let broke = move |source: reqwest::Error| ClientError::Unreachable { url: url.clone(), source };
+        Ok(response.bytes_stream().map_err(broke))
+    }
+}
+
+/// What of the audit's chain is verified.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct VerifyQuery {
+    pub since: Option<DateTime<Utc>>,
+    /// "ID:HASH".
+    pub head: Option<String>,
+    pub cursor: Option<String>,
 }
 
 /// Which lines of the audit are wanted; what is absent is any.

@@ -42,7 +42,7 @@ pub fn to_json(spec: &JobSpec) -> Value {
         ),
         ("workdir", role.run.workdir.as_ref().map(|dir| json!(dir))),
         ("env", Some(json!(role.run.env))),
-        ("secrets", (!role.run.secrets.is_empty()).then(|| json!(role.run.secrets))),
+        ("secrets", super::secrets::to_json(&role.run)),
         ("hooks", super::hooks::to_json(&role.run.hooks)),
         ("progress", progress.clone().filter(|_| role.training.is_none())),
     ]);

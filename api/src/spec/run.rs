@@ -23,11 +23,12 @@ pub(super) fn read(spec: &Section<'_>, tuned: bool, array: bool) -> Option<Run> 
     let per = section.word_or("per", RunPer::Node);
     let workdir = workdir(&section);
     let env = env(&section, has);
-    let secrets = secrets::read(&section, &env);
+    let named = secrets::read(&section, &env);
     let command = command(&section, has);
     let hooks = hooks::read(&section, has);
     let progress = progress::read(spec);
-    Some(Run { per: per?, command: command?, workdir, env, secrets: secrets?, hooks, progress: progress? })
+    let secrets::Named { secrets, files: secret_files } = named?;
+    Some(Run { per: per?, command: command?, workdir, env, secrets, secret_files, hooks, progress: progress? })
 }
 
 fn workdir(section: &Section<'_>) -> Option<String> {

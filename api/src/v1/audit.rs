@@ -36,6 +36,56 @@ pub struct AuditLine {
     pub code: Option<String>,
 }
 
+/// A line with its place in the chain.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SealedAuditLine {
+    #[serde(flatten)]
+    pub line: AuditLine,
+    /// From 1, without gaps.
+    pub position: u64,
+    /// The hash of the line at the position before; of the first 64 zeros.
+    pub previous_hash: String,
+    /// SHA-256 of this line, its position and `previous_hash` (docs/people.md, "The chain").
+    pub hash: String,
+}
+
+/// Where the chain ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AuditHead {
+    /// "ID:HASH" of the line that was sealed last, to be kept elsewhere; null: none is.
+    pub anchor: Option<String>,
+    /// Lines that are sealed.
+    pub sealed: u64,
+    pub sealed_at: Option<DateTime<Utc>>,
+    /// Lines that wait to be sealed.
+    pub unsealed: u64,
+    /// How long the oldest of them has waited.
+    pub lag_seconds: f64,
+    /// What keeps lines from being changed: `role` (the server may only add to them) or `triggers` (its role owns them, and could drop these).
+    pub kept_by: String,
+}
+
+/// The first line that is not as it was sealed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AuditBroken {
+    pub id: i64,
+    /// `changed`, `missing`, `out_of_order` or `unsealed`.
+    pub what: String,
+    pub detail: String,
+}
+
+/// What verifying some lines has found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AuditVerification {
+    /// Lines that are as they were sealed.
+    pub lines: u64,
+    /// "ID:HASH" of the last of them.
+    pub last: Option<String>,
+    pub broken: Option<AuditBroken>,
+    /// Goes on with the next lines, where there are more and none is broken.
+    pub next_cursor: Option<String>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditList {
     pub items: Vec<AuditLine>,

@@ -31,8 +31,12 @@ pub struct Node {
     #[serde(default)]
     pub local_disk_bytes: Option<u64>,
     pub address: String,
-    /// Whether a device filter keeps jobs apart.
+    /// Whether a device filter keeps jobs from GPUs that they were not granted.
     pub isolated: bool,
+    /// Why there is none; `null` where there is one, or its agent does not say.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub not_isolated_reason: Option<String>,
     pub agent_version: String,
     /// What users want: `schedulable`, `cordoned` or `draining`.
     #[schema(value_type = String)]

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Admin {
@@ -26,7 +27,7 @@ pub enum Admin {
     /// Write one archive for somebody who helps: what the server says, what `admin doctor` finds, the ends of logs, and nothing that opens anything.
     SupportBundle(Box<bundle::SupportBundle>),
     /// Bring the database's schema up to this release ahead of an upgrade; with --dry-run list what is to be run.
-    Migrate(backup::Whose),
+    Migrate(migrate::Migrate),
     /// Settings of the server: show them, check them without a start.
     #[command(subcommand)]
     Config(config::Config),
@@ -51,7 +52,7 @@ pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Resu
         Admin::Restore(one) => backup::restore(print, one, connection.dry_run).await,
         Admin::Doctor(one) => doctor::run(connection, print, one).await,
         Admin::SupportBundle(one) => bundle::run(connection, *one).await,
-        Admin::Migrate(whose) => migrate::run(print, whose, connection.dry_run).await,
+        Admin::Migrate(one) => migrate::run(print, one, connection.dry_run).await,
         Admin::Config(one) => config::run(print, one).await,
         Admin::Ca(one) => ca::run(&connection.client()?, print, one).await,
         Admin::Leader => leader(connection, print).await,
@@ -68,6 +69,17 @@ struct Row {
 
 /// One that leads speaks twice a second, one that stands by once.
 const SILENT: f64 = 3.0;
+
+const COLUMNS: [Column; 8] = [
+    Column::new("ROLE"),
+    Column::new("TERM"),
+    Column::new("URL").cut(12),
+    Column::new("AGENTS").rank(3),
+    Column::new("SINCE").rank(4),
+    Column::new("SEEN").rank(5),
+    Column::new("VERSION").rank(2),
+    Column::new("SERVER").rank(1),
+];
 
 async fn leader(connection: &Connection, print: &Printer) -> Result<(), Failure> {
     let known = connection.client()?.leadership().await?;
@@ -88,8 +100,7 @@ async fn leader(connection: &Connection, print: &Printer) -> Result<(), Failure>
         let seen = format!("{silent_seconds:.1} s ago");
         vec![row.role.into(), term, url.clone(), agents_url.clone(), since, seen, version.clone(), id.to_string()]
     };
-    let columns = ["ROLE", "TERM", "URL", "AGENTS", "SINCE", "SEEN", "VERSION", "SERVER"];
-    print.list(&rows, &columns, cells, |row| row.server.id.to_string())
+    print.list(&rows, &COLUMNS, cells, |row| row.server.id.to_string())
 }
 
 async fn readmit(connection: &Connection, print: &Printer, reason: Option<&str>) -> Result<(), Failure> {

@@ -164,7 +164,7 @@ fn chosen(arrays: &[ArrayReply], text: &str) -> Result<String, Failure> {
         several => {
             let line = |array: &&ArrayReply| format!("    {}  {}", array.id, moment(array.submitted_at));
             let lines: Vec<String> = several.iter().map(line).collect();
-            Err(Failure::new(Kind::Usage, format!("{} arrays are called {text}", several.len()))
+            Err(Failure::new(Kind::Conflict, format!("{} arrays are called {text}", several.len()))
                 .hint(format!("name one by its id:\n{}", lines.join("\n"))))
         }
     }
@@ -213,8 +213,8 @@ pub fn counts(of: &ArrayReply) -> String {
 }
 
 fn show(print: &Printer, of: &ArrayDetail) -> Result<(), Failure> {
-    if print.structured() {
-        return print.value(of);
+    if print.is_for_programs() {
+        return print.one(of, &of.array.id.to_string());
     }
     let now = chrono::Utc::now();
     say!("{} ({}) of {}, project {}", called(&of.array), of.array.id, of.array.owner, of.array.project)?;
@@ -285,7 +285,7 @@ pub mod tests {
         let live = |number| array(number, "sweep", &[("running", 1), ("succeeded", 99)]);
         assert_eq!(chosen(&[over(1), live(2)], "sweep").unwrap(), live(2).id.to_string());
         assert_eq!(chosen(&[over(1)], "sweep[0-99]").unwrap(), over(1).id.to_string(), "as `ps` shows it");
-        assert_eq!(chosen(&[live(1), live(2)], "sweep").unwrap_err().kind, Kind::Usage);
+        assert_eq!(chosen(&[live(1), live(2)], "sweep").unwrap_err().kind, Kind::Conflict);
         assert_eq!(chosen(&[live(1), live(2)], "00002").unwrap(), live(2).id.to_string());
         assert_eq!(chosen(&[live(1)], "grid").unwrap_err().kind, Kind::NotFound);
     }

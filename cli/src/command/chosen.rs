@@ -52,7 +52,7 @@ fn newest_plan(plans: &[PlanSummary], text: &str) -> Result<String, Failure> {
         [only] => Ok(only.clone()),
         [] => Err(Failure::new(Kind::NotFound, format!("no plan of the newest {} is {text}", plans.len()))
             .hint("see `headway plan list`; an older one is named by its whole id")),
-        several => Err(Failure::new(Kind::Usage, format!("{} plan ids begin or end with {text}", several.len()))
+        several => Err(Failure::new(Kind::Conflict, format!("{} plan ids begin or end with {text}", several.len()))
             .hint(format!("name one of\n    {}", several.join("\n    ")))),
     }
 }
@@ -103,7 +103,7 @@ fn ambiguous(message: String, candidates: &[&Job]) -> Failure {
     if candidates.len() > NAMED {
         lines.push(format!("    and {} more", candidates.len() - NAMED));
     }
-    Failure::new(Kind::Usage, message).hint(format!("name one by its id:\n{}", lines.join("\n")))
+    Failure::new(Kind::Conflict, message).hint(format!("name one by its id:\n{}", lines.join("\n")))
 }
 
 #[cfg(test)]
@@ -126,7 +126,7 @@ mod tests {
     fn what_is_done_is_done_to_no_job_by_chance() {
         let jobs = [job(1, "train", "running"), job(2, "train", "queued"), job(3, "other", "queued")];
         let refused = to_change(&jobs, "train").unwrap_err();
-        assert_eq!(refused.kind, Kind::Usage);
+        assert_eq!(refused.kind, Kind::Conflict, "as the table of exit codes has it");
         insta::assert_snapshot!(refused.to_string());
         assert_eq!(to_change(&jobs, "other").unwrap(), jobs[2].id.to_string());
         assert_eq!(to_change(&jobs, "00000002").unwrap(), jobs[1].id.to_string(), "as `ps` shows it");
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn an_id_is_known_by_either_end_where_only_one_has_it() {
         let jobs = [job(1, "a", "running"), job(2, "b", "running")];
-        assert_eq!(to_show(&jobs, "018bcfe5").unwrap_err().kind, Kind::Usage);
+        assert_eq!(to_show(&jobs, "018bcfe5").unwrap_err().kind, Kind::Conflict);
         assert_eq!(to_show(&jobs, "0009").unwrap_err().kind, Kind::NotFound);
         assert_eq!(to_show(&jobs, "000001").unwrap().id, jobs[0].id.to_string());
     }

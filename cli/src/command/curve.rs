@@ -7,7 +7,8 @@ use headway_types::Execution;
 
 use super::resolve_job;
 use crate::failure::Failure;
-use crate::output::{Format, Printer, optional, si};
+use crate::output::{self, Format, Printer, optional, si};
+use crate::table::Column;
 
 #[derive(Args, Clone, Debug)]
 pub struct Curve {
@@ -15,8 +16,18 @@ pub struct Curve {
     pub job: String,
 }
 
-const HEADERS: &[&str] =
-    &["GPUS", "NODES", "CONFIGURATION", "GOODPUT", "CREDIT", "P10", "P90", "STEP TIME", "SPEED-UP", "RUNNERS-UP"];
+const COLUMNS: [Column; 10] = [
+    Column::new("GPUS"),
+    Column::new("NODES"),
+    Column::new("CONFIGURATION"),
+    Column::new("GOODPUT"),
+    Column::new("CREDIT").rank(2),
+    Column::new("P10").rank(4),
+    Column::new("P90").rank(4),
+    Column::new("STEP TIME").rank(3),
+    Column::new("SPEED-UP"),
+    Column::new("RUNNERS-UP").rank(1),
+];
 
 pub async fn run(client: &Client, print: &Printer, curve: Curve) -> Result<(), Failure> {
     let reply = client.curve(&resolve_job(client, &curve.job).await?).await?;
@@ -38,15 +49,15 @@ fn text(print: &Printer, curve: &Reply) -> String {
     }
     let mixed = curve.gpu_type.is_none();
     let gpu_type = curve.gpu_type.as_deref().unwrap_or("the GPU type that serves each size best");
-    let table = print.table(HEADERS, curve.points.iter().map(|point| row(point, mixed)));
+    let table = print.table(&COLUMNS, curve.points.iter().map(|point| row(point, mixed)));
     let goodput = "goodput in reference tokens per second, P10 to P90 by what its reports have taught";
     let chosen = if curve.batch_policy.as_deref() == Some("norm_test") { "; batches by the norm test" } else { "" };
-    let mut lines = vec![format!("On {gpu_type}{chosen}; {goodput}; * is the size it has"), table];
+    let mut lines = vec![format!("On {gpu_type}{chosen}; * is the size it has"), format!("({goodput})"), table];
     if curve.points.iter().any(|point| point.credit_tokens_per_second > 0.0) {
         lines.push("CREDIT is what of the goodput theory gives batches below the reference: unconfirmed.".into());
     }
     for point in &curve.points {
-        lines.extend(point.infeasible.as_ref().map(|why| format!("  not {} GPUs: {why}", point.gpus)));
+        lines.extend(point.infeasible.as_ref().map(|why| format!("  not {}: {why}", output::gpus(point.gpus))));
     }
     lines.join("\n")
 }
@@ -56,7 +67,7 @@ fn row(point: &CurvePoint, mixed: bool) -> Vec<String> {
     let gpus = format!("{}{}{gpu_type}", point.gpus, if point.chosen { "*" } else { "" });
     if point.infeasible.is_some() {
         let mut cells = vec![gpus, point.nodes.to_string(), "none".into()];
-        cells.resize(HEADERS.len(), "-".into());
+        cells.resize(COLUMNS.len(), "-".into());
         return cells;
     }
     let behind = |relative: f64| format!("{:.1} %", (relative - 1.0) * 100.0);

@@ -10,7 +10,7 @@ use headway_types::JobStateKind;
 
 use super::{ps, resolve_job};
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, duration, moment, si};
+use crate::output::{self, Printer, duration, moment, si};
 
 /// Lines of the log of a job that failed.
 const LAST_LINES: u32 = 10;
@@ -26,8 +26,8 @@ pub struct Describe {
 pub async fn run(client: &Client, print: &Printer, describe: Describe) -> Result<(), Failure> {
     let id = resolve_job(client, &describe.job).await?;
     let detail = client.job(&id).await?;
-    if print.structured() {
-        return print.value(&detail);
+    if print.is_for_programs() {
+        return print.one(&detail, &detail.job.id.to_string());
     }
     let log = if failed(&detail.job) { Some(last_lines(client, &detail.job).await) } else { None };
     let notified = detail.spec.get("notify").is_some();
@@ -196,7 +196,7 @@ fn history(page: &mut Page, job: &Job, now: DateTime<Utc>) {
     let stops: Vec<String> =
         counted.iter().filter(|(times, _)| *times > 0).map(|(times, what)| format!("{times} {what}")).collect();
     page.line("stops", (!stops.is_empty()).then(|| stops.join(", ")));
-    let used = (job.used_gpu_hours > 0.0).then(|| format!("{:.2} GPU-hours", job.used_gpu_hours));
+    let used = (job.used_gpu_hours > 0.0).then(|| output::gpu_hours(job.used_gpu_hours));
     let lost =
         if job.lost_gpu_hours > 0.0 { format!(", {:.2} of them lost", job.lost_gpu_hours) } else { String::new() };
     page.line("used", used.map(|used| used + &lost));
@@ -213,7 +213,7 @@ fn history(page: &mut Page, job: &Job, now: DateTime<Utc>) {
 
 fn displaced(of: &Displacement) -> String {
     let by: Vec<String> =
-        of.by.iter().map(|one| format!("{} of {} ({} GPUs)", one.job_name, one.owner, one.gpus)).collect();
+        of.by.iter().map(|one| format!("{} of {} ({})", one.job_name, one.owner, output::gpus(one.gpus))).collect();
     let lost =
         if of.lost_gpu_hours > 0.0 { format!(", {:.2} GPU-hours lost", of.lost_gpu_hours) } else { String::new() };
     format!("{} by {}{lost}", moment(of.at), by.join(", "))

@@ -126,8 +126,7 @@ pub fn run(print: &Printer, evaluate: &Evaluate) -> Result<(), Failure> {
         let Some(first) = these.first() else { continue };
         say!("{} at load {load}, {} jobs, seeds {}", first.workload, first.measure.jobs, evaluate.seeds)?;
         let (headers, rows) = upright(&these);
-        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
-        say!("{}", print.table(&headers, rows.into_iter()))?;
+        say!("{}", print.table_of(&headers, rows.into_iter()))?;
     }
     Ok(())
 }

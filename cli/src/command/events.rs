@@ -5,9 +5,10 @@ use clap::{Args, Subcommand};
 use headway_api::client::{Client, EventQuery};
 use headway_api::v1::EventRecord;
 
-use super::resolve_job;
+use super::{resolve_job, short};
 use crate::failure::Failure;
 use crate::output::{Printer, moment};
+use crate::table::Column;
 
 /// A page of the interface.
 const PAGE: u32 = 1_000;
@@ -86,7 +87,7 @@ async fn list(client: &Client, print: &Printer, job: Option<String>, wanted: Wan
         }
     }
     found.truncate(limit as usize);
-    print.list(&found, &["EVENT", "TIME", "WHO", "WHAT", "MESSAGE"], row, |event| event.seq.to_string())?;
+    print.list(&found, &COLUMNS, row, |event| event.seq.to_string())?;
     if query.cursor.is_some() && !print.structured() {
         eprintln!("headway: there are more; ask for them with --limit, or narrow the search");
     }
@@ -98,7 +99,7 @@ async fn chain(client: &Client, print: &Printer, event: u64) -> Result<(), Failu
     let because = |of: Option<u64>| of.map_or_else(|| "-".to_owned(), |seq| seq.to_string());
     print.list(
         &chain.items,
-        &["EVENT", "BECAUSE OF", "TIME", "WHO", "WHAT", "MESSAGE"],
+        &[COLUMNS[0], Column::new("BECAUSE OF"), COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4]],
         |link| {
             let mut row = row(&link.event);
             row.insert(1, because(link.because_of));
@@ -108,8 +109,21 @@ async fn chain(client: &Client, print: &Printer, event: u64) -> Result<(), Failu
     )
 }
 
+/// Who did it goes first: what is done by people says so.
+const COLUMNS: [Column; 5] = [
+    Column::new("EVENT"),
+    Column::new("TIME").rank(6),
+    Column::new("WHO").rank(1).cut(12),
+    Column::new("WHAT"),
+    Column::new("MESSAGE").cut_late(24, 60),
+];
+
 fn row(event: &EventRecord) -> Vec<String> {
-    let who = event.actor.trim_start_matches("user:").to_owned();
+    let who = match event.actor.split_once(':') {
+        Some(("user", name)) => name.to_owned(),
+        Some(("node", id)) => format!("node {}", short(id)),
+        _ => event.actor.clone(),
+    };
     vec![event.seq.to_string(), moment(event.at), who, event.verb.clone(), event.message.clone()]
 }
 

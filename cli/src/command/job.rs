@@ -13,6 +13,7 @@ use super::{cancel, describe, events, exec, logs, notify, ps, wait, why};
 use super::{resolve_job, resolve_only_job};
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, duration, moment};
+use crate::table::Column;
 use crate::top::{self, Top};
 
 #[derive(Subcommand, Clone, Debug)]
@@ -163,7 +164,10 @@ pub async fn run(client: &Client, print: &Printer, job: Job) -> Result<ExitCode,
         Job::Events { job, wanted } => {
             events::run(client, print, events::Events { of: None, job: Some(job), wanted }).await
         }
-        Job::Get { job } => print.value(&client.job(&resolve_job(client, &job).await?).await?),
+        Job::Get { job } => {
+            let detail = client.job(&resolve_job(client, &job).await?).await?;
+            print.one(&detail, &detail.job.id.to_string())
+        }
         Job::Goodput { job } => goodput(client, print, &job).await,
         Job::Checkpoints { job } => checkpoints(client, print, &job).await,
         Job::NotifyTest { job } => notify::test(client, print, &job).await,
@@ -211,11 +215,19 @@ pub async fn change(client: &Client, print: &Printer, job: Job) -> Result<(), Fa
     }
 }
 
+const CHECKPOINTS: [Column; 5] = [
+    Column::new("COMMITTED"),
+    Column::new("STEP"),
+    Column::new("GENERATION").rank(2),
+    Column::new("TOOK").rank(1),
+    Column::new("PATH").wrap(24),
+];
+
 async fn checkpoints(client: &Client, print: &Printer, job: &str) -> Result<(), Failure> {
     let items = client.checkpoints(&resolve_job(client, job).await?).await?;
     print.list(
         &items,
-        &["COMMITTED", "STEP", "GENERATION", "TOOK", "PATH"],
+        &CHECKPOINTS,
         |one| {
             let (step, generation) = (one.step.to_string(), one.generation.to_string());
             vec![moment(one.committed_at), step, generation, duration(one.duration_seconds), one.path.clone()]

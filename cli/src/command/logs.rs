@@ -181,7 +181,9 @@ async fn earlier(client: &Client, id: &str, back: usize) -> Result<u64, Failure>
 
 fn never_ran(job: &Job) -> Failure {
     let why = job.state_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
-    Failure::new(Kind::Conflict, format!("{} has {} without having run{why}", job.name, job.state))
+    let ended =
+        if job.state == JobStateKind::Cancelled { "was cancelled".into() } else { format!("has {}", job.state) };
+    Failure::new(Kind::Conflict, format!("{} {ended} without having run{why}", job.name))
 }
 
 /// A change of state on standard error, once, so that a silent log is no riddle.

@@ -41,7 +41,7 @@ pub mod version;
 pub mod wait;
 pub mod why;
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::{IsTerminal as _, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
@@ -123,7 +123,7 @@ where
     for round in 0u64.. {
         interval.tick().await;
         match (terminal, round) {
-            (true, _) => put!("\x1b[2J\x1b[H")?,
+            (true, _) => std::io::stdout().write_all(b"\x1b[2J\x1b[H")?,
             (false, 0) => {}
             (false, _) => say!("")?,
         }

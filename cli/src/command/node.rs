@@ -164,11 +164,14 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             say!("{}", deleted(&gone))?;
             return Ok(());
         }
-        Node::Get(name) => return print.value(&client.node(&name.node).await?),
+        Node::Get(name) => {
+            let node = client.node(&name.node).await?;
+            return print.one(&node, &node.name);
+        }
         Node::Describe(name) => {
             let node = client.node(&name.node).await?;
-            if print.structured() {
-                return print.value(&node);
+            if print.is_for_programs() {
+                return print.one(&node, &node.name);
             }
             say!("{}", page::text(&node))?;
             return Ok(());

@@ -5,7 +5,35 @@ use headway_api::v1::{Move, MoveOutcome, PastPlan, PlanChange};
 
 use super::{chosen, short};
 use crate::failure::Failure;
-use crate::output::{Printer, change, duration, moment, optional, si};
+use crate::output::{self, Printer, change, duration, moment, optional, si};
+use crate::table::Column;
+
+const OUTCOMES: [Column; 7] = [
+    Column::new("MOVE OF").cut(8),
+    Column::new("STATE"),
+    Column::new("DOWNTIME"),
+    Column::new("EXPECTED"),
+    Column::new("GOODPUT"),
+    Column::new("EXPECTED"),
+    Column::new("MEASURED FOR").rank(1),
+];
+
+const PAST: [Column; 11] = [
+    Column::new("ID"),
+    Column::new("ADOPTED").rank(6),
+    Column::new("BY").rank(4).cut(5),
+    Column::new("STARTS").rank(1),
+    Column::new("MOVES").rank(2),
+    Column::new("DONE"),
+    Column::new("GAIN"),
+    Column::new("EXPECTED"),
+    Column::new("GPU-H LOST"),
+    Column::new("EXPECTED"),
+    Column::new("BECAUSE").rank(3).cut_late(12, 32),
+];
+
+const CHANGES: [Column; 4] =
+    [Column::new("JOB").cut(8), Column::new("GPUS"), Column::new("GOODPUT"), Column::new("NODES").wrap(12)];
 
 /// A table of how far moves have come; nothing of a plan that was not carried out.
 pub fn of_moves(print: &Printer, moves: &[Move]) -> Vec<String> {
@@ -13,8 +41,7 @@ pub fn of_moves(print: &Printer, moves: &[Move]) -> Vec<String> {
     if told.is_empty() {
         return Vec::new();
     }
-    let headers = ["MOVE OF", "STATE", "DOWNTIME", "EXPECTED", "GOODPUT", "EXPECTED", "MEASURED FOR"];
-    vec![String::new(), print.table(&headers, told.into_iter())]
+    vec![String::new(), print.table(&OUTCOMES, told.into_iter())]
 }
 
 fn row(one: &Move, came: &MoveOutcome) -> Vec<String> {
@@ -34,14 +61,12 @@ pub fn in_words(one: &Move, came: &MoveOutcome) -> String {
     let took = came.downtime_seconds.map_or(String::new(), |took| {
         format!(", stood still for {} ({} expected)", duration(took), duration(one.downtime_seconds))
     });
-    format!("{} ({} -> {} GPUs): {}{took}", one.job_name, one.from_gpus, one.to_gpus, came.state)
+    format!("{} ({} -> {}): {}{took}", one.job_name, one.from_gpus, output::gpus(one.to_gpus), came.state)
 }
 
 pub async fn history(client: &Client, print: &Printer, limit: u32) -> Result<(), Failure> {
     let past = client.plan_history(Some(limit)).await?;
-    let headers =
-        ["ID", "ADOPTED", "BY", "STARTS", "MOVES", "DONE", "GAIN", "EXPECTED", "GPU-H LOST", "EXPECTED", "BECAUSE"];
-    print.list(&past.items, &headers, past_row, |plan| plan.id.to_string())
+    print.list(&past.items, &PAST, past_row, |plan| plan.id.to_string())
 }
 
 fn past_row(of: &PastPlan) -> Vec<String> {
@@ -78,13 +103,14 @@ pub async fn diff(
     if print.structured() {
         return print.value(&diff);
     }
-    say!("plan {} -> {}: objective {:.4} -> {:.4}", diff.from_id, diff.to_id, diff.from_objective, diff.to_objective)?;
+    let (from, to) = (diff.from_id.to_string(), diff.to_id.to_string());
+    let objective = format!("objective {:.4} -> {:.4}", diff.from_objective, diff.to_objective);
+    say!("plan {} -> {}: {objective}", short(&from), short(&to))?;
     if diff.changes.is_empty() {
         say!("both give the same to everybody")?;
         return Ok(());
     }
-    let headers = ["JOB", "GPUS", "GOODPUT", "NODES"];
-    say!("{}", print.table(&headers, diff.changes.iter().map(change_row)))?;
+    say!("{}", print.table(&CHANGES, diff.changes.iter().map(change_row)))?;
     Ok(())
 }
 

@@ -11,10 +11,39 @@ use super::rebalance::{self, Rebalance, Rollback};
 use super::replay::Replay;
 use super::solve::Solve;
 use super::why::{self, Why};
-use super::{chosen, outcome};
+use super::{chosen, outcome, short};
 use crate::context::Connection;
 use crate::failure::Failure;
 use crate::output::{Printer, change, duration, moment, optional, proven, si, solved_by};
+use crate::table::Column;
+
+const PLANS: [Column; 7] = [
+    Column::new("ID"),
+    Column::new("MADE").rank(6),
+    Column::new("STATE"),
+    Column::new("OBJECTIVE").rank(1),
+    Column::new("MOVES"),
+    Column::new("BECAUSE").cut_late(20, 48),
+    Column::new("WHOLE ID").wide(),
+];
+
+const MOVES: [Column; 7] = [
+    Column::new("JOB").cut(8),
+    Column::new("MOVE"),
+    Column::new("GPUS"),
+    Column::new("GOODPUT"),
+    Column::new("DOWNTIME").rank(2),
+    Column::new("PAYS BACK").rank(1),
+    Column::new("REASON").wrap(24),
+];
+
+const STAYS: [Column; 5] = [
+    Column::new("STAYS").cut(8),
+    Column::new("GPUS"),
+    Column::new("WOULD GAIN"),
+    Column::new("CODE").rank(1),
+    Column::new("WHY").wrap(24),
+];
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Plan {
@@ -136,8 +165,7 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
                 Some(at) => client()?.plans_at(at).await?,
                 None => client()?.plans(None).await?,
             };
-            let headers = ["ID", "MADE", "STATE", "OBJECTIVE", "MOVES", "BECAUSE"];
-            print.list(&plans.items, &headers, summary, |plan| plan.id.to_string())
+            print.list(&plans.items, &PLANS, summary, |plan| plan.id.to_string())
         }
         Plan::Show { id } => {
             let plan = match id {
@@ -189,8 +217,8 @@ fn mode(print: &Printer, policy: &Policy) -> Result<(), Failure> {
 }
 
 pub fn show(print: &Printer, plan: &PlanReply) -> Result<(), Failure> {
-    if print.structured() {
-        return print.value(plan);
+    if print.is_for_programs() {
+        return print.one(plan, &plan.id.to_string());
     }
     put!("{}", text(print, plan))?;
     Ok(())
@@ -208,8 +236,7 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
     if plan.moves.is_empty() {
         lines.push("no moves: the present allocation is the best found".into());
     } else {
-        let headers = ["JOB", "MOVE", "GPUS", "GOODPUT", "DOWNTIME", "PAYS BACK", "REASON"];
-        lines.push(print.table(&headers, plan.moves.iter().map(row)));
+        lines.push(print.table(&MOVES, plan.moves.iter().map(row)));
         lines.extend(outcome::of_moves(print, &plan.moves));
     }
     let mut scarce: Vec<Vec<String>> =
@@ -224,22 +251,21 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
         lines.push(print.table(&["SCARCE", "ONE MORE IS WORTH"], scarce.into_iter()));
     }
     if !plan.unmoved.is_empty() {
-        let headers = ["STAYS", "GPUS", "WOULD GAIN", "CODE", "WHY"];
         lines.push(String::new());
-        lines.push(print.table(&headers, plan.unmoved.iter().map(stays)));
+        lines.push(print.table(&STAYS, plan.unmoved.iter().map(stays)));
     }
     lines.join("\n") + "\n"
 }
 
-/// Ids whole, since other commands take them.
 fn summary(of: &PlanSummary) -> Vec<String> {
     vec![
-        of.id.to_string(),
+        short(&of.id.to_string()).to_owned(),
         moment(of.made_at),
         of.state.to_string(),
         format!("{:.4}", of.objective),
         of.moves.to_string(),
         of.trigger.clone(),
+        of.id.to_string(),
     ]
 }
 

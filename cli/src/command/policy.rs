@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use super::read;
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Policy {
@@ -28,6 +29,8 @@ pub enum Policy {
     },
 }
 
+const ROWS: [Column; 3] = [Column::new("ROW").cut(8), Column::new("COUNTS GPUS OF").wrap(16), Column::new("AT MOST")];
+
 pub async fn run(client: &Client, print: &Printer, policy: Policy) -> Result<(), Failure> {
     let policy = match policy {
         Policy::Get => client.policy().await?,
@@ -44,11 +47,11 @@ pub async fn run(client: &Client, print: &Printer, policy: Policy) -> Result<(),
     let mut fields = fields(&policy)?;
     fields.remove("rows");
     let settings = fields.iter().map(|(name, value)| vec![name.clone(), shown(value)]);
-    say!("{}", print.table(&["SETTING", "VALUE"], settings))?;
+    say!("{}", print.table(&[Column::new("SETTING"), Column::new("VALUE").wrap(16)], settings))?;
     let rows = policy.rows.unwrap_or_default();
     if !rows.is_empty() {
         let told = |row: &SiteRow| vec![row.name.clone(), row.amount.in_words(), row.at_most.to_string()];
-        say!("\n{}", print.table(&["ROW", "COUNTS GPUS OF", "AT MOST"], rows.iter().map(told)))?;
+        say!("\n{}", print.table(&ROWS, rows.iter().map(told)))?;
     }
     Ok(())
 }

@@ -108,6 +108,11 @@ impl Ps {
         self.limit.or((!self.all).then_some(JOBS))
     }
 
+    /// Whether only some jobs are asked for, whatever their state.
+    fn is_narrowed(&self) -> bool {
+        self.project.is_some() || self.user.is_some() || self.name.is_some() || !self.label.is_empty()
+    }
+
     fn is_collapsed(&self) -> bool {
         !self.expand && self.sort.is_none() && self.at.is_none()
     }
@@ -139,9 +144,12 @@ async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> 
     // By the scheduler's clock, which runs faster where a cluster is emulated.
     let now = totals.as_ref().map_or_else(Utc::now, |totals| totals.counted_at);
     print.list(&jobs, &COLUMNS, |job| row(job, now), id)?;
-    if let (Format::Table, Some(footer)) =
-        (print.format, totals.and_then(|totals| footer(shown(&jobs), whole, &totals)))
-    {
+    let footer = match (&totals, ps.state.is_empty() && !ps.all) {
+        (Some(totals), true) if jobs.is_empty() => Some(nobody(totals, ps.is_narrowed())),
+        (Some(totals), _) => footer(shown(&jobs), whole, totals),
+        (None, _) => None,
+    };
+    if let (Format::Table, Some(footer)) = (print.format, footer) {
         // Not among the rows: a pipe gets rows alone.
         eprintln!("{footer}");
     }
@@ -172,6 +180,17 @@ async fn gather(client: &Client, ps: &Ps) -> Result<(Vec<Job>, bool, Option<JobT
         }
         filter.cursor = page.next_cursor;
         filter.limit = Some(left.unwrap_or(JOBS_PER_PAGE).min(JOBS_PER_PAGE));
+    }
+}
+
+/// That a list of jobs which have not ended is empty, and where those are that have.
+fn nobody(totals: &JobTotals, narrowed: bool) -> String {
+    let ended = |state: &&str| totals.by_state.get(*state).copied().unwrap_or_default();
+    let ended: u64 = ["succeeded", "failed", "cancelled"].iter().map(ended).sum();
+    match ended {
+        0 if narrowed => "there is no such job".into(),
+        0 => "no jobs; headway submit --gpus 1 -- ./train.sh makes one".into(),
+        ended => format!("none waits or runs; --all shows {ended} that have ended"),
     }
 }
 
@@ -378,6 +397,19 @@ pub mod tests {
             None,
             "that of some elements of an array more were admitted says nothing"
         );
+    }
+
+    #[test]
+    fn an_empty_list_says_where_to_look() {
+        let totals = |by_state: &[(&str, u64)]| JobTotals {
+            jobs: 0,
+            by_state: by_state.iter().map(|(state, jobs)| ((*state).into(), *jobs)).collect(),
+            counted_at: now(),
+        };
+        let told = nobody(&totals(&[("succeeded", 3), ("failed", 1), ("queued", 2)]), false);
+        assert_eq!(told, "none waits or runs; --all shows 4 that have ended");
+        assert!(nobody(&totals(&[]), false).starts_with("no jobs; headway submit"));
+        assert_eq!(nobody(&totals(&[]), true), "there is no such job");
     }
 
     #[test]

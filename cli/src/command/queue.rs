@@ -3,11 +3,12 @@
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::{Client, QueueFilter};
-use headway_api::v1::{GpuRoom, Queue as QueueReply, QueueShare, QueueTotals, QueuedJob};
+use headway_api::v1::{GpuRoom, Job, Queue as QueueReply, QueueShare, QueueTotals, QueuedJob};
+use headway_types::JobStateKind;
 
 use super::{resolve_job, short};
 use crate::failure::{Failure, Kind};
-use crate::output::{Format, Layout, Printer, age, duration};
+use crate::output::{self, Format, Layout, Printer, age, duration};
 use crate::table::Column;
 use crate::top::{self, Top};
 
@@ -108,8 +109,7 @@ async fn one(client: &Client, print: &Printer, job: &str) -> Result<(), Failure>
     let id = resolve_job(client, job).await?;
     let queue = client.queue(&QueueFilter { job: Some(id.clone()), ..QueueFilter::default() }).await?;
     let Some(waits) = queue.items.first() else {
-        let state = client.job(&id).await?.job.state;
-        return Err(Failure::new(Kind::Failed, format!("{job} does not wait for GPUs: it is {state}")));
+        return Err(elsewhere(&client.job(&id).await?.job));
     };
     if print.structured() {
         return print.value(waits);
@@ -119,6 +119,19 @@ async fn one(client: &Client, print: &Printer, job: &str) -> Result<(), Failure>
     }
     let all = client.queue(&QueueFilter { limit: Some(1), ..QueueFilter::default() }).await?;
     Ok(say!("{}", told(waits, &all))?)
+}
+
+/// Of a job that is not in the queue: what it is instead, and where more is told.
+fn elsewhere(job: &Job) -> Failure {
+    let (name, state) = (&job.name, job.state);
+    let hint = match state {
+        JobStateKind::Held => format!("headway job release {name} puts it there"),
+        JobStateKind::Failed | JobStateKind::Cancelled => {
+            format!("headway why {name} tells how it ended, headway job requeue {name} puts it back")
+        }
+        _ => format!("headway why {name} tells why it has what it has"),
+    };
+    Failure::new(Kind::Conflict, format!("{name} does not wait for GPUs: it is {state}")).hint(hint)
 }
 
 fn row(job: &QueuedJob, now: DateTime<Utc>) -> Vec<String> {
@@ -156,8 +169,8 @@ fn footer(queue: &QueueReply) -> String {
     let QueueTotals { jobs, gpus, by_code, by_project } = &queue.totals;
     let waits = match *jobs {
         0 => "No job waits".into(),
-        1 => format!("1 job waits for {}", counted(*gpus)),
-        jobs => format!("{jobs} jobs wait for {}", counted(*gpus)),
+        1 => format!("1 job waits for {}", output::gpus(*gpus)),
+        jobs => format!("{jobs} jobs wait for {}", output::gpus(*gpus)),
     };
     let mut lines = vec![format!("{waits}; {}", free(queue.room.as_deref()))];
     let shares = [("by reason", by_code), ("by project", by_project)];
@@ -167,10 +180,6 @@ fn footer(queue: &QueueReply) -> String {
         lines.push(format!("{shown} of {jobs} jobs; --limit {jobs} shows them all"));
     }
     lines.join("\n")
-}
-
-fn counted(gpus: u64) -> String {
-    if gpus == 1 { "1 GPU".into() } else { format!("{gpus} GPUs") }
 }
 
 /// "12 are free (H100-80G: 12, for one job at most 8)".
@@ -195,7 +204,7 @@ fn largest(of: &std::collections::BTreeMap<String, QueueShare>) -> String {
     let word = |jobs: u64| if jobs == 1 { "job" } else { "jobs" };
     let told = shares.iter().take(SHARES);
     let told =
-        told.map(|(name, share)| format!("{name} {} {} ({})", share.jobs, word(share.jobs), counted(share.gpus)));
+        told.map(|(name, share)| format!("{name} {} {} ({})", share.jobs, word(share.jobs), output::gpus(share.gpus)));
     let more = shares.len().saturating_sub(SHARES);
     told.chain((more > 0).then(|| format!("{more} more"))).collect::<Vec<_>>().join(", ")
 }
@@ -219,9 +228,10 @@ fn starts(job: &QueuedJob, now: DateTime<Utc>) -> String {
 /// One job for people.
 fn told(job: &QueuedJob, all: &QueueReply) -> String {
     let waited = duration(seconds(all.at, job.since));
+    let word = if job.gpus_max == 1 { "GPU" } else { "GPUs" };
     let wants = match types(job).as_str() {
-        "any" => format!("{} GPUs of any type", gpus(job)),
-        types => format!("{} GPUs of {types}", gpus(job)),
+        "any" => format!("{} {word} of any type", gpus(job)),
+        types => format!("{} {word} of {types}", gpus(job)),
     };
     let starts = starts(job, all.at);
     format!(
@@ -284,6 +294,20 @@ mod tests {
         let queue = queue();
         insta::assert_snapshot!(told(&queue.items[0], &queue));
         insta::assert_snapshot!(told(&queue.items[2], &queue));
+    }
+
+    #[test]
+    fn who_is_not_in_the_queue_is_told_where_to_look() {
+        let told = |state: JobStateKind| {
+            let job = Job { name: "llama".into(), state, ..crate::command::ps::tests::jobs().remove(0) };
+            let failure = elsewhere(&job);
+            assert_eq!(failure.kind, Kind::Conflict);
+            failure.to_string()
+        };
+        let held = "headway: llama does not wait for GPUs: it is held\n  hint: headway job release llama puts it there";
+        assert_eq!(told(JobStateKind::Held), held);
+        assert!(told(JobStateKind::Failed).contains("headway job requeue llama"));
+        assert!(told(JobStateKind::Running).contains("headway why llama"));
     }
 
     #[test]

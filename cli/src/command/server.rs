@@ -2,13 +2,15 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
 use headway_scheduler::{
-    Advertised, InitialToken, Network, NodeCertificates, PrivatePostgres, Retention, ServerConfig, Speed, TlsPaths,
+    Advertised, InitialToken, Network, NodeCertificates, PrivatePostgres, Retention, SecretsKey, ServerConfig, Speed,
+    TlsPaths,
 };
 use headway_types::{Seconds, TokenScope};
 
@@ -48,6 +50,9 @@ pub struct Server {
     /// PEM private key.
     #[arg(long, requires = "tls_certificate")]
     pub tls_key: Option<PathBuf>,
+    /// Seconds for which browsers that have come over TLS come to this host over nothing else (HSTS), whatever port they ask for; 0 tells them nothing.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2_592_000)]
+    pub hsts_seconds: u64,
     /// Token to accept as administrator.
     #[arg(long)]
     pub admin_token_file: Option<PathBuf>,
@@ -65,6 +70,9 @@ pub struct Server {
     /// [default: made in the data directory; none with a database URL].
     #[arg(long, env = "HEADWAY_SECRETS_KEY_FILE")]
     pub secrets_key_file: Option<PathBuf>,
+    /// A program that prints these keys instead, with its arguments: run once at the start, by no shell, for 30 s at most. Nothing it says is logged.
+    #[arg(long, value_name = "COMMAND", env = "HEADWAY_SECRETS_KEY_COMMAND", conflicts_with = "secrets_key_file")]
+    pub secrets_key_command: Option<String>,
     /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub webhook_allow_network: Vec<Network>,
@@ -147,7 +155,7 @@ impl Server {
             // Of a release that knew no certificates: its agents go on until their nodes have joined.
             self.agent_token_file = directory.known_token_file("agent");
         }
-        if self.secrets_key_file.is_none() {
+        if self.secrets_key_file.is_none() && self.secrets_key_command.is_none() {
             self.secrets_key_file = Some(directory.secrets_key()?);
         }
         self.checkpoint_root.get_or_insert_with(|| directory.root().join("checkpoints"));
@@ -164,6 +172,10 @@ impl Server {
                 tokens.push(InitialToken { name: name.into(), scope, secret: read_token(file)? });
             }
         }
+        let secrets_key = match &self.secrets_key_command {
+            Some(command) => Some(SecretsKey::Command(key_command(command)?)),
+            None => self.secrets_key_file.map(SecretsKey::File),
+        };
         let site = super::catalog::read(&self.catalogs, Parameters::built_in())?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
         let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
@@ -183,8 +195,9 @@ impl Server {
                 life: Seconds(self.node_certificate_days * 86_400.0),
                 tokens_too: self.agent_tokens,
             },
+            hsts: Duration::from_secs(self.hsts_seconds),
             engine,
-            secrets_key: self.secrets_key_file,
+            secrets_key,
             webhook_networks: self.webhook_allow_network,
             retention: Retention {
                 plan_inputs: Seconds(self.plan_input_days * 86_400.0),
@@ -199,6 +212,12 @@ impl Server {
             metrics: true,
         })
     }
+}
+
+/// The words of a command line; what a shell would do beyond that is not done.
+fn key_command(line: &str) -> Result<Vec<String>, Failure> {
+    let words = shlex::split(line).filter(|words| !words.is_empty());
+    Ok(words.context("--secrets-key-command is no program with arguments: look at its quotes")?)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::plan::Simulate;
 use super::{read, resolve_job};
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, change, duration, moment};
+use crate::output::{self, Printer, change, duration, moment};
 
 pub async fn run(client: &Client, print: &Printer, simulate: Simulate) -> Result<(), Failure> {
     let request = request(client, &simulate).await?;
@@ -131,14 +131,15 @@ fn drained(of: &DrainEffect) -> String {
         1 => "1 job".into(),
         many => format!("{many} jobs"),
     };
-    let first = format!("on the node: {jobs}, {} GPUs; {free}; {:.2} GPU-hours of standstill", of.gpus, of.gpu_hours);
+    let gpus = output::gpus(of.gpus);
+    let first = format!("on the node: {jobs}, {gpus}; {free}; {:.2} GPU-hours of standstill", of.gpu_hours);
     let rest = of.jobs.iter().map(|job| {
         let nodes = if job.to_nodes.is_empty() { String::new() } else { format!(" on {}", job.to_nodes.join(", ")) };
         let lot = match job.effect.as_str() {
             "stops" => "stops and waits for room".into(),
             "stays" => "has nowhere to go and stays until the deadline".into(),
             "unknown" => "was not known to the newest round".into(),
-            effect => format!("{effect}: {} -> {} GPUs{nodes}", job.from_gpus, job.to_gpus),
+            effect => format!("{effect}: {} -> {}{nodes}", job.from_gpus, output::gpus(job.to_gpus)),
         };
         let cost = job.standstill_seconds.zip(job.gpu_hours);
         let cost = cost.map(|(time, hours)| format!(", standing still for {} ({hours:.2} GPU-hours)", duration(time)));
@@ -148,7 +149,7 @@ fn drained(of: &DrainEffect) -> String {
 }
 
 fn shift(of: &Shift) -> String {
-    format!("  {}: {} -> {} GPUs", of.job_name, of.from_gpus, of.to_gpus)
+    format!("  {}: {} -> {}", of.job_name, of.from_gpus, output::gpus(of.to_gpus))
 }
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! `headway submit` and `headway validate`.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use headway_api::client::Client;
 use headway_api::v1::{Job, JobValidation, Submitted};
-use headway_types::JobStateKind;
+use headway_types::{JobSpec, JobStateKind};
 use tokio::time::Instant;
 
 use super::{short, why};
 use crate::failure::{Failure, Kind};
-use crate::output::{Format, Printer};
+use crate::output::{Format, Printer, gpus};
 use crate::submission::{self, Flags, Submission};
 
 /// How long a job that was just submitted is watched for where it will run; a round takes less unless the scheduler is busy.
@@ -61,9 +62,10 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
     let mut checked = Vec::new();
     for mut one in submissions(&submit)? {
         submit.flags.lay_over(&mut one)?;
-        let jobs = one.check()?.len();
+        let jobs = one.check()?;
+        one.notes.extend(handed_as_files(&jobs));
         one.notes.iter().for_each(|note| eprintln!("headway: {}: {note}", one.source));
-        checked.push((one, jobs));
+        checked.push((one, jobs.len()));
     }
     if submit.dry_run {
         for (one, jobs) in &checked {
@@ -122,7 +124,7 @@ fn submissions(submit: &Submit) -> Result<Vec<Submission>, Failure> {
 async fn submitted(client: &Client, print: &Printer, from: &Submission, reply: &Submitted) -> Result<(), Failure> {
     match print.format {
         Format::Table => {
-            let mut told = std::collections::BTreeSet::new();
+            let mut told = BTreeSet::new();
             for job in &reply.jobs {
                 match &job.array {
                     None => say!("job {} submitted ({})", job.name, short(&job.id.to_string()))?,
@@ -149,6 +151,15 @@ async fn submitted(client: &Client, print: &Printer, from: &Submission, reply: &
     }
 }
 
+/// Where scripts find secrets that are files: those for earlier releases read variables.
+fn handed_as_files(jobs: &[JobSpec]) -> Option<String> {
+    let files: BTreeSet<&str> = jobs.iter().flat_map(|job| &job.role().run.secret_files).map(String::as_str).collect();
+    let (first, names) = (files.first()?, Vec::from_iter(files.iter().copied()).join(", "));
+    Some(format!(
+        "secrets are handed over as files ({names}): the path is in ${first}_FILE; `{{name: SECRET, as: env}}` sets the variable instead"
+    ))
+}
+
 /// Where a job will run, as far as that is known at once, and what to type next.
 async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), Failure> {
     let deadline = Instant::now() + OUTLOOK;
@@ -172,7 +183,6 @@ async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), 
     if let Some(runs) = from.command_line() {
         say!("  {runs}")?;
     }
-    let gpus = |count: u32| if count == 1 { "1 GPU".to_owned() } else { format!("{count} GPUs") };
     match now.state {
         JobStateKind::Queued => {
             if let Ok(explain) = client.explain(&job.id.to_string()).await {
@@ -212,19 +222,19 @@ fn summed(mut refused: Vec<Failure>, files: usize) -> Result<(), Failure> {
 /// What a job would find: a line each for sizes, quota and start.
 fn told(job: &JobValidation) -> String {
     let sizes = match (job.sizes.as_slice(), &job.reason) {
-        ([only], _) => format!("could run at {only} GPUs"),
+        ([only], _) => format!("could run at {}", gpus(*only)),
         ([least, .., most], _) => format!("could run at {} sizes, {least} to {most} GPUs", job.sizes.len()),
         ([], why) => why.clone().unwrap_or_else(|| "cannot run on the present nodes".into()),
     };
     let closest = job.closest.as_ref().map_or_else(String::new, |one| format!("  {one}\n"));
     let quota = job.quota.as_ref().map(|quota| {
         let (project, said) = (&quota.project, quota.verdict.replace('_', " "));
-        let (needed, held, of) = (quota.needed_gpus, quota.gpus, quota.quota_gpus);
-        format!("  quota of project {project}: {said} ({needed} GPUs needed, {held} of {of} held)\n")
+        let (needed, held, of) = (gpus(quota.needed_gpus), quota.gpus, quota.quota_gpus);
+        format!("  quota of project {project}: {said} ({needed} needed, {held} of {of} held)\n")
     });
     let start = match (&job.start_left_out, job.starts_with_gpus, &job.predicted_start) {
         (Some(why), ..) => format!("  No word on when it would start: {why}\n"),
-        (None, Some(gpus), _) => format!("  Starts at once with {gpus} GPUs\n"),
+        (None, Some(count), _) => format!("  Starts at once with {}\n", gpus(count)),
         (None, None, start) => start.as_ref().map(|start| format!("  {}\n", why::start(start))).unwrap_or_default(),
     };
     format!("job {}: {sizes}\n{closest}{}{start}", job.name, quota.unwrap_or_default())

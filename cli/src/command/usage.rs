@@ -59,7 +59,9 @@ fn cells(row: &UsageRow, total: f64) -> Vec<String> {
     let UsageRow { user, project, gpu_type, cause, displaced_by, gpu_hours, jobs } = row;
     let by = [user, project, gpu_type, cause, displaced_by].into_iter().flatten().cloned();
     let share = if total > 0.0 { 100.0 * gpu_hours / total } else { 0.0 };
-    by.chain([format!("{gpu_hours:.2}"), format!("{share:.1} %"), jobs.to_string()]).collect()
+    // Of a cluster that has just begun, everything would be nothing.
+    let digits = if total < 10.0 { 4 } else { 2 };
+    by.chain([format!("{gpu_hours:.digits$}"), format!("{share:.1} %"), jobs.to_string()]).collect()
 }
 
 fn footer(report: &Report) -> String {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum User {
@@ -62,7 +63,7 @@ pub struct Own {
 
 pub async fn run(client: &Client, print: &Printer, user: User) -> Result<(), Failure> {
     match user {
-        User::List => print.list(&client.users().await?, HEADERS, row, |one| one.name.clone()),
+        User::List => print.list(&client.users().await?, &COLUMNS, row, |one| one.name.clone()),
         User::Show { name } => show(print, &client.user(&name).await?),
         User::Set { name, role } => show(print, &client.set_user(&name, role).await?),
         User::Create { name, role } => {
@@ -128,7 +129,15 @@ async fn revoke(client: &Client, print: &Printer, name: &str) -> Result<(), Fail
     Ok(())
 }
 
-const HEADERS: &[&str] = &["NAME", "ROLE", "TOKENS", "UNFINISHED JOBS", "SPECIFICATIONS", "REQUESTS", "SINCE"];
+const COLUMNS: [Column; 7] = [
+    Column::new("NAME").cut(8),
+    Column::new("ROLE"),
+    Column::new("TOKENS"),
+    Column::new("UNFINISHED JOBS"),
+    Column::new("SPECIFICATIONS").rank(2),
+    Column::new("REQUESTS").rank(3),
+    Column::new("SINCE").rank(1),
+];
 
 fn row(user: &UserReply) -> Vec<String> {
     let quota = user.quota.unwrap_or_default();
@@ -160,7 +169,7 @@ fn show(print: &Printer, user: &UserReply) -> Result<(), Failure> {
     if print.structured() {
         return print.value(user);
     }
-    print.list(std::slice::from_ref(user), HEADERS, row, |one| one.name.clone())
+    print.list(std::slice::from_ref(user), &COLUMNS, row, |one| one.name.clone())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use headway_api::v1::{Explanation, LastFailure, PredictedStart};
 
 use super::resolve_job;
 use crate::failure::Failure;
-use crate::output::{Printer, duration, moment};
+use crate::output::{self, Printer, duration, moment};
 
 /// Lines of a failed attempt that are shown.
 const LAST_WORDS: u32 = 10;
@@ -27,7 +27,7 @@ pub async fn run(client: &Client, print: &Printer, why: Why) -> Result<(), Failu
     }
     put!("{}", text(&explain))?;
     if let Some(failure) = &explain.last_failure {
-        put!("{}", failed(failure, &last_words(client, &id).await))?;
+        put!("{}", failed(failure, &explain.headline, &last_words(client, &id).await))?;
     }
     Ok(())
 }
@@ -38,11 +38,14 @@ async fn last_words(client: &Client, id: &str) -> Result<String, String> {
     client.logs(id, &wanted).await.map(|page| page.text).map_err(|error| error.to_string())
 }
 
-/// How the last attempt failed, with what it wrote last.
-fn failed(failure: &LastFailure, words: &Result<String, String>) -> String {
+/// How the last attempt failed, as far as the headline has not said it, with what it wrote last.
+fn failed(failure: &LastFailure, headline: &str, words: &Result<String, String>) -> String {
     let node = failure.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     let code = failure.exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
-    let mut text = format!("Last attempt failed at {}{node}{code}\n  {}\n", moment(failure.at), failure.message);
+    let mut text = format!("Last attempt failed at {}{node}{code}\n", moment(failure.at));
+    if !headline.contains(&failure.message) {
+        text.push_str(&format!("  {}\n", failure.message));
+    }
     match words {
         Ok(words) if words.trim().is_empty() => text.push_str("  it wrote nothing\n"),
         Ok(words) => {
@@ -113,15 +116,21 @@ fn numbers(explain: &Explanation) -> Vec<String> {
         let lose = format!("others would lose {:.2} of value by it", limit.price);
         lines.push(format!("  - {of}: {needed:.0} more needed, {left:.0} left; {lose}"));
     }
-    if let Some(runner_up) = &explain.runner_up {
-        lines.push(format!("  next best: {} GPUs, speed-up {:.2}", runner_up.gpus, runner_up.speed_up));
+    // Of a job that has nothing, another size than the one it lacks is neither next nor a step up.
+    let (runner_up, marginal) = match explain.predicted_start {
+        Some(_) => (None, None),
+        None => (explain.runner_up.as_ref(), explain.marginal_speed_up),
+    };
+    if let Some(runner_up) = runner_up {
+        lines.push(format!("  next best: {}, speed-up {:.2}", output::gpus(runner_up.gpus), runner_up.speed_up));
     }
-    if let Some(marginal) = explain.marginal_speed_up {
+    if let Some(marginal) = marginal {
         lines.push(format!("  one step up would add {marginal:.2} of speed-up"));
     }
     if let Some(unmoved) = &explain.unmoved {
         let gain = format!("{:+.0} % goodput", unmoved.gain_pct);
-        lines.push(format!("  {} GPUs would be {gain}; it stays: {}", unmoved.to_gpus, unmoved.detail));
+        let (size, why) = (output::gpus(unmoved.to_gpus), &unmoved.detail);
+        lines.push(format!("  {size} would be {gain}; it stays: {why}"));
     }
     lines
 }
@@ -221,15 +230,14 @@ mod tests {
         let failure = LastFailure {
             at: DateTime::UNIX_EPOCH,
             generation: 1,
-            message: "eval broke: on node n1: rank 0 exited with code 1 (exit code 1); the next start waits 10 s"
-                .into(),
+            message: "eval broke: on node n1: rank 0 exited with code 1; the next start waits 10 s".into(),
             node: Some("n1".into()),
             exit_code: Some(1),
         };
         let words = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'torch'\n".to_owned();
-        insta::assert_snapshot!(failed(&failure, &Ok(words)));
-        assert!(failed(&failure, &Ok(String::new())).ends_with("it wrote nothing\n"));
-        assert!(failed(&failure, &Err("node n1 is not connected".into())).contains("cannot be read: node n1"));
+        insta::assert_snapshot!(failed(&failure, "Needs 1 GPU", &Ok(words)));
+        assert!(failed(&failure, &failure.message, &Ok(String::new())).ends_with("it wrote nothing\n"));
+        assert!(failed(&failure, "", &Err("node n1 is not connected".into())).contains("cannot be read: node n1"));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl Screen {
         }
         let mut text = String::new();
         if self.terminal && self.drawn > 0 {
-            text.push_str(&format!("\x1b[{}A\x1b[J", self.drawn));
+            write!(std::io::stdout(), "\x1b[{}A\x1b[J", self.drawn).ok();
         }
         if self.terminal {
             fresh.iter().for_each(|line| text.push_str(&format!("{line}\n")));

@@ -1,6 +1,7 @@
 //! Documents nobody would write: refused or solved, never a panic; and what was solved before changes nothing.
 
 use headway_api::solve as wire;
+use headway_fuzz::Target;
 use headway_planner::{CurveCache, plan, verify};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -225,4 +226,42 @@ proptest! {
             prop_assert_eq!(after, alone);
         }
     }
+}
+
+#[rustfmt::skip]
+const WORDS: &[&str] = &[
+    "version", "round", "trigger", "nodes", "jobs", "projects", "reservations", "policy", "gpu_type", "gpus_per_node",
+    "count", "name", "names", "domain", "broken", "draining", "cpus", "memory_bytes", "parent", "quota", "borrow",
+    "floor", "weight", "usage", "max_per_user", "from_seconds", "until_seconds", "users", "goodput", "gpus", "min",
+    "max", "sizes", "gpu_types", "priority", "project", "user", "age_seconds", "remaining", "allocation", "pinned",
+    "restart_seconds", "reconfigure", "never", "deadline_seconds", "budget_gpu_seconds", "per_node", "spread",
+    "require", "avoid", "label", "watts_per_gpu", "objective", "power", "solver", "rows", "exponent",
+    "horizon_seconds", "H100-80G", "H100-80G-0",
+];
+/// Of what a million documents ask for, every so many-th is solved; they differ in how they are written far more than in what they ask.
+const SOLVED: usize = 16;
+
+#[test]
+fn any_text_is_refused_or_solved() {
+    let target = Target::text("plan-solve", WORDS).files("examples/plan-solve", ".json");
+    let number = std::cell::Cell::new(0_usize);
+    target.check(|input| {
+        let text = String::from_utf8_lossy(input);
+        let read = wire::read(&text).and_then(|document| super::input(document, &mut Names::default()));
+        let input = match read {
+            Ok(input) => input,
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                return false;
+            }
+        };
+        number.set(number.get() + 1);
+        // A thousand nodes and jobs are for the benchmarks.
+        if number.get().is_multiple_of(SOLVED) && input.nodes.len() <= 64 && input.jobs.len() <= 16 {
+            let plan = plan(&input, &mut CurveCache::new()).unwrap_or_else(|error| panic!("no plan: {error}"));
+            verify(&input, &plan).unwrap_or_else(|violation| panic!("the plan does not hold: {violation}"));
+            assert!(serde_json::to_string(&super::reply(None, &input, &plan)).is_ok());
+        }
+        true
+    });
 }

@@ -3,6 +3,21 @@
 use headway_api::solve::{Decided, Held, Reply};
 
 use crate::output::{Printer, proven, si, solved_by};
+use crate::table::Column;
+
+const JOBS: [Column; 8] = [
+    Column::new("JOB").cut(8),
+    Column::new("GPUS"),
+    Column::new("TYPE").rank(2),
+    Column::new("WHERE").rank(3).cut(8),
+    Column::new("AS").rank(4),
+    Column::new("GOODPUT"),
+    Column::new("SPEED-UP").rank(1),
+    Column::new("WHY").wrap(24),
+];
+
+const MOVES: [Column; 4] =
+    [Column::new("MOVE"), Column::new("JOB").cut(8), Column::new("GPUS"), Column::new("REASON").wrap(24)];
 
 /// What was achieved, every job in a line, and what changes.
 pub fn table(print: &Printer, reply: &Reply) -> String {
@@ -23,17 +38,15 @@ pub fn table(print: &Printer, reply: &Reply) -> String {
         text.push_str(&format!("not kept: {} ({})\n", relaxed.rule, relaxed.reason));
     }
     text.push('\n');
-    let headers = ["JOB", "GPUS", "TYPE", "WHERE", "AS", "GOODPUT", "SPEED-UP", "WHY"];
-    text.push_str(&print.table(&headers, reply.jobs.iter().map(job)));
+    text.push_str(&print.table(&JOBS, reply.jobs.iter().map(job)));
     text.push('\n');
     if !reply.moves.is_empty() {
-        let headers = ["MOVE", "JOB", "GPUS", "REASON"];
         let rows = reply.moves.iter().map(|step| {
             let gpus = format!("{} -> {}", step.from_gpus, step.to_gpus);
             vec![step.kind.clone(), step.job.clone(), gpus, step.reason.clone()]
         });
         text.push('\n');
-        text.push_str(&print.table(&headers, rows));
+        text.push_str(&print.table(&MOVES, rows));
         text.push('\n');
     }
     text

@@ -222,13 +222,38 @@ impl Overlay<'_> {
         let before = map.insert((*last).to_owned(), value.clone());
         if let Some(before) = before.filter(|before| !before.is_null() && *before != value) {
             // What stands in the environment is nobody's to read over a shoulder.
-            let shown =
-                |value: &Value| if keys.starts_with(&["run", "env"]) { "…".to_owned() } else { value.to_string() };
+            let shown = |value: &Value| match keys {
+                ["run", "env", ..] => "…".to_owned(),
+                ["resources", "gpus"] => gpus_in_words(value),
+                _ => value.to_string(),
+            };
             self.changed.push(format!("{field}: {} by {flag}, instead of {}", shown(&value), shown(&before)));
         }
         self.places.insert(field, flag);
         Ok(())
     }
+}
+
+/// "8", "8-64", "8,16,32 of H100": as the flags say it.
+fn gpus_in_words(gpus: &Value) -> String {
+    let list = |value: &Value| match value {
+        Value::Array(items) => items.iter().map(word).collect::<Vec<_>>().join(","),
+        one => word(one),
+    };
+    let Value::Object(fields) = gpus else { return word(gpus) };
+    let count = match (fields.get("sizes"), fields.get("min"), fields.get("max")) {
+        (Some(sizes), ..) => list(sizes),
+        (None, Some(min), Some(max)) if min == max => word(min),
+        (None, min, max) => format!("{}-{}", min.map(word).unwrap_or_default(), max.map(word).unwrap_or_default()),
+    };
+    match fields.get("type") {
+        Some(types) => format!("{count} of {}", list(types)),
+        None => count,
+    }
+}
+
+fn word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn step_into<'a>(at: &'a mut Value, key: &str, field: &str, flag: &str) -> Result<&'a mut Value, Failure> {

@@ -382,4 +382,6 @@ impl Translation<'_> {
 }
 
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;

@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Clear, Paragraph, Row, Table, TableState, Wrap};
 
 use super::state::{Link, State};
-use crate::output::{age, duration, optional, si};
+use crate::output::{age, duration, gpus, optional, si};
 
 /// Lines of the pane below the table, and the height from which on there is one.
 const PANE: u16 = 9;
@@ -184,10 +184,13 @@ fn detail(state: &State, paint: Paint) -> Vec<Line<'static>> {
     let layout = job.layout.map(|at| format!(", {}×{}×{}", at.dp, at.tp, at.pp)).unwrap_or_default();
     let batch = job.global_batch_sequences.map(|batch| format!(", batch {batch}")).unwrap_or_default();
     let nodes = if job.nodes.is_empty() { String::new() } else { format!(" on {}", job.nodes.join(", ")) };
-    let range = format!("{} to {} GPUs allowed", job.gpus_min, job.gpus_max);
+    let range = match job.gpus_min == job.gpus_max {
+        true => format!("{} asked for", gpus(job.gpus_min)),
+        false => format!("{} to {} allowed", job.gpus_min, gpus(job.gpus_max)),
+    };
     let mut lines = vec![
         Line::styled(format!("── {} ({}, {})", job.name, job.project, job.id), paint.bold()),
-        Line::raw(format!("{} {} GPUs{nodes}{layout}{batch}; {range}", job.state, job.gpus)),
+        Line::raw(format!("{} {}{nodes}{layout}{batch}; {range}", job.state, gpus(job.gpus))),
     ];
     match state.why() {
         None => lines.push(Line::styled("finding out why …", paint.dim())),

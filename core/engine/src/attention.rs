@@ -41,6 +41,12 @@ pub enum Kind {
     /// It has too little of something to take new work.
     NodeAiling,
     GpusBroken,
+    /// What a server's TLS is to go by from now on cannot be used: it goes on with what it had.
+    CertificateRefused,
+    /// A server's certificate ends soon, or has ended.
+    CertificateExpires,
+    /// What was added to the audit is not sealed.
+    AuditUnsealed,
     /// Rounds gave no plan with the job and do without it.
     JobSetAside,
     /// What is known of the job contradicts itself.
@@ -78,6 +84,7 @@ impl Kind {
                 Severity::Warning
             }
             Self::NodeAiling | Self::GpusBroken | Self::JobSetAside | Self::JobLeftOut => Severity::Warning,
+            Self::CertificateRefused | Self::CertificateExpires | Self::AuditUnsealed => Severity::Warning,
             Self::JobHangs | Self::JobFails => Severity::Warning,
             Self::JobNever | Self::JobStarves | Self::JobMispredicted | Self::TookOver => Severity::Notice,
         }
@@ -130,7 +137,14 @@ impl View {
     /// reader may not read are left out.
     #[must_use]
     pub fn attention(&self, most: usize, may_read: impl Fn(&Job) -> bool) -> Attention {
+        self.attention_beside(Vec::new(), most, may_read)
+    }
+
+    /// The same, with what is the matter beside the cluster.
+    #[must_use]
+    pub fn attention_beside(&self, others: Vec<Item>, most: usize, may_read: impl Fn(&Job) -> bool) -> Attention {
         let mut found = planning::findings(self);
+        found.extend(others.into_iter().map(Finding::from));
         found.extend(terms::findings(self));
         found.extend(terms::returning(self));
         found.extend(clock::findings(self));
@@ -142,6 +156,13 @@ impl View {
         found.sort_by(|a, b| a.rank().cmp(&b.rank()).then_with(|| a.subject.cmp(&b.subject)));
         let items = found.into_iter().take(most).map(Finding::in_words).collect();
         Attention { items, by_kind }
+    }
+}
+
+impl From<Item> for Finding<'_> {
+    fn from(item: Item) -> Self {
+        let Item { kind, subject, since, at_stake, headline, next_step } = item;
+        Self { kind, subject, since, at_stake, told: Box::new(|| (headline, next_step)) }
     }
 }
 

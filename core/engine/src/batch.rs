@@ -90,6 +90,7 @@ impl Engine {
                 let message = format!("nothing could be stored for {}: {message}", lasted.words());
                 self.facts.note(Note::new("store.away", message).with("seconds", format!("{:.1}", lasted.0.max(0.0))));
             }
+            Event::Told { verb, message } => self.facts.note(Note::new(verb, message)),
             Event::TookOver { from, to, cause } => self.took_over(from, &to, cause),
             Event::Tick => {}
         }

@@ -182,7 +182,8 @@ fn hours(seconds: f64) -> String {
     match hours {
         hours if hours >= 100.0 => format!("{hours:.0}"),
         hours if hours >= 1.0 => format!("{hours:.1}"),
-        _ => format!("{hours:.2}"),
+        hours if hours >= 0.01 => format!("{hours:.2}"),
+        _ => format!("{hours:.4}"),
     }
 }
 

@@ -45,6 +45,8 @@ pub enum Event {
     StoreAway { since: Timestamp, message: String },
     /// Another server led before. `from`, `to`: where that one was reached, and where this one is.
     TookOver { from: String, to: String, cause: Cause },
+    /// Something of the server itself that people should find in the log.
+    Told { verb: &'static str, message: String },
     /// The timer asked for by `Outcome::wake_at`, or any later moment.
     Tick,
 }

@@ -171,7 +171,7 @@ pub enum Refusal {
     VersionChanged { what: String, now: u64 },
     #[error("idempotency key {key} was used with another request body")]
     KeyReused { key: String },
-    /// The subject's state does not allow it ("job is succeeded").
+    /// The subject's state does not allow it ("train has ended: it has succeeded").
     #[error("{0}")]
     WrongState(String),
     #[error("plan {plan} was made from another target; the target is now {target:?}")]

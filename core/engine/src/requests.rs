@@ -71,7 +71,7 @@ impl Engine {
     fn live_job(&self, id: JobId) -> Result<&Arc<Job>, Refusal> {
         let job = self.facts.jobs.get(&id).ok_or(Refusal::NoSuchJob(id))?;
         if job.state.is_final() {
-            return Err(Refusal::WrongState(format!("job is {}", job.state)));
+            return Err(Refusal::WrongState(job.ended_in_words()));
         }
         Ok(job)
     }

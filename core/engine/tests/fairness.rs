@@ -246,7 +246,7 @@ fn a_spent_budget_ends_the_job_after_a_checkpoint() {
     assert_eq!(cluster.stops(job).first(), Some(&headway_types::StopMode::Checkpoint));
     cluster.end(job, &GroupOutcome::Stopped);
     let JobState::Failed { message, .. } = cluster.state(job) else { panic!("{:?}", cluster.state(job)) };
-    assert!(message.contains("its budget of 0.6666666666666666 GPU-hours is spent"), "{message}");
+    assert!(message.contains("its budget of 0.67 GPU-hours is spent"), "{message}");
 }
 
 #[test]

@@ -50,11 +50,15 @@ fn a_repeated_proposal_leaves_the_causes_that_came_while_it_was_made() {
     let mut cluster = waiting_for_approval();
     cluster.now = cluster.now + Seconds(2.0);
     let input = cluster.round_for(rules("first"));
-    let again: Plan = cluster.plan(&input);
+    let mut again: Plan = cluster.plan(&input);
+    for one in again.assignments.values_mut() {
+        one.predicted.goodput.0 *= 1.01;
+    }
     let event = |body| Event::Request { request: RequestId(2), actor: Actor::User("ada".into()), body };
     cluster.feed_unplanned(event(rules("second")));
     cluster.feed_unplanned(answer(&input, again));
     assert_eq!(proposed(&cluster), 1, "it is the proposal that waits already");
+    assert!(cluster.plans.values().all(|record| record.state != PlanState::Stale), "whoever reads it may approve it");
     cluster.now = cluster.now + Seconds(2.0);
     let outcome = cluster.engine.handle(cluster.now, vec![Event::Tick]);
     let trigger = outcome.plan_request.map(|round| round.trigger().to_owned());

@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 pub enum Infeasible {
     #[error("GPU type {gpu_type} is not in the hardware catalog ({})", crate::catalog::names().collect::<Vec<_>>().join(", "))]
     UnknownGpuType { gpu_type: GpuType },
-    #[error("{gpus} GPUs do not fit {nodes} nodes of {per_node} GPUs")]
+    #[error("{} do not fit {} of {}", gpus.words(), nodes.words(), per_node.words())]
     NodesTooSmall { gpus: GpuCount, nodes: NodeCount, per_node: GpuCount },
-    #[error("{gpus} GPUs do not spread evenly over {nodes} nodes")]
+    #[error("{} do not spread evenly over {}", gpus.words(), nodes.words())]
     Uneven { gpus: GpuCount, nodes: NodeCount },
-    #[error("{configuration} occupies {} GPUs, not {gpus}", configuration.layout.gpus())]
+    #[error("{configuration} occupies {}, not {gpus}", configuration.layout.gpus().words())]
     WrongSize { configuration: Configuration, gpus: GpuCount },
     #[error("layout {layout} is not possible: {detail}")]
     Layout { layout: Layout, detail: String },
-    #[error("no product of the allowed tensor and pipeline degrees divides {gpus} GPUs on {nodes} nodes")]
+    #[error("no product of the allowed tensor and pipeline degrees divides {} on {}", gpus.words(), nodes.words())]
     NoLayout { gpus: GpuCount, nodes: NodeCount },
     #[error("micro-batch {micro_batch} is above the allowed {largest}")]
     MicroBatch { micro_batch: u64, largest: u64 },

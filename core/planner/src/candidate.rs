@@ -284,7 +284,7 @@ pub(crate) fn refusal(
     curves: &mut CurveCache,
 ) -> Option<Refusal> {
     if let Some(layout) = bound.filter(|layout| layout.gpus() != shape.gpus) {
-        let detail = format!("its script cannot leave the layout {layout}, which takes {} GPUs", layout.gpus());
+        let detail = format!("its script cannot leave the layout {layout}, which takes {}", layout.gpus().words());
         return Some(Refusal { lacks: Lack::Layout, detail });
     }
     let class = &round.cluster.classes[shape.class].alike;

@@ -124,9 +124,10 @@ fn sizes(round: &Round<'_>, plan: &Plan, job: &PlanJob, curves: &mut CurveCache)
 fn of_sizes(name: &str, sizes: &BTreeSet<GpuCount>) -> Stage {
     let detail = match (sizes.first(), sizes.last()) {
         (None, _) | (_, None) => "none".into(),
-        _ if sizes.len() <= 6 => {
+        (_, Some(most)) if sizes.len() <= 6 => {
             let named: Vec<String> = sizes.iter().map(ToString::to_string).collect();
-            format!("{} GPUs", named.join(", "))
+            let word = if most.0 == 1 { "GPU" } else { "GPUs" };
+            format!("{} {word}", named.join(", "))
         }
         (Some(least), Some(most)) => format!("{} sizes from {least} to {most} GPUs", sizes.len()),
     };

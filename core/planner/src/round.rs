@@ -274,7 +274,7 @@ fn without_row(round: &Round<'_>, job: &PlanJob) -> Option<headway_types::plan::
         return None;
     }
     let (gpus, nodes) = (held.placement.gpus(), held.placement.nodes());
-    let nodes = if nodes.0 == 1 { "1 node".into() } else { format!("{nodes} nodes") };
+    let nodes = nodes.words();
     let rule = format!("the goodput table of {}", job.name);
     let reason = format!(
         "it has no row for the {} of {} on {nodes} that the job holds, nor says its allocation a goodput: it counts as nothing there",

@@ -1,6 +1,6 @@
 //! Models, specifications and nodes for tests and benchmarks, built once: a test changes the field that it is about.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::command::NodeAddress;
 use crate::report::Flexibility;
@@ -102,6 +102,7 @@ pub fn spec(name: &str, gpus: GpuRange, training: Option<Training>) -> JobSpec {
         env: BTreeMap::new(),
         hooks: Hooks::default(),
         secrets: BTreeMap::new(),
+        secret_files: BTreeSet::new(),
         progress: None,
     };
     JobSpec {
@@ -142,6 +143,7 @@ pub fn order(job: JobId, generation: u64, node: NodeId, gpus: Vec<GpuUuid>) -> L
             env: BTreeMap::new(),
             hooks: Hooks::default(),
             secrets: BTreeMap::new(),
+            secret_files: BTreeSet::new(),
             progress: None,
         },
         placement: Placement::try_new(vec![NodeSlice { node, gpus }]).expect("the GPUs are different ones"),
@@ -196,6 +198,7 @@ pub fn inventory(node: NodeId, index: u64, gpus: u32) -> NodeInventory {
         local_disk: None,
         address: format!("10.0.0.{index}"),
         isolated: true,
+        not_isolated_reason: None,
         conditions: Vec::new(),
         labels: BTreeMap::new(),
         agent_version: "test".into(),

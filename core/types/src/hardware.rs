@@ -157,6 +157,9 @@ pub struct NodeInventory {
     pub address: String,
     /// How GPUs are kept apart between jobs: a device filter, or only `CUDA_VISIBLE_DEVICES` ("not isolated").
     pub isolated: bool,
+    /// Why there is no such filter, in words an operator understands; absent where there is one, and where an agent does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_isolated_reason: Option<String>,
     #[serde(default)]
     pub conditions: Vec<Condition>,
     /// By its agent's word; what an operator says goes before.

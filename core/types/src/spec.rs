@@ -14,7 +14,7 @@ mod resources;
 mod statistics;
 mod target;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -224,6 +224,10 @@ pub struct Run {
     /// Variables that are set to secrets, by the secrets' names. Values are never here: they go to agents with the launch alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+    /// Those of them that processes are handed as open files in memory. The others stand in the environment, as all of a job do that was
+    /// submitted to a release which knew no files.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub secret_files: BTreeSet<String>,
     #[serde(default, skip_serializing_if = "Hooks::are_none")]
     pub hooks: Hooks,
     /// Where its steps are read from its output.

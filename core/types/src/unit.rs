@@ -121,6 +121,14 @@ impl GpuCount {
     }
 }
 
+impl NodeCount {
+    /// "1 node", "4 nodes".
+    #[must_use]
+    pub fn words(self) -> String {
+        if self.0 == 1 { "1 node".into() } else { format!("{} nodes", self.0) }
+    }
+}
+
 impl Seconds {
     /// "45 s", "12 min", "3.4 h", "2.0 days".
     #[must_use]

@@ -87,7 +87,8 @@ pub async fn restore(database_url: &str, file: &Path, now: DateTime<Utc>) -> Res
     let store = Store::connect(options).await?;
     store.migrate().await?;
     let made_at = Timestamp(manifest.made_at.timestamp_micros());
-    let term = store.mark_restored(made_at, above_all(&manifest, now)).await?;
+    let at = Timestamp(now.timestamp_micros());
+    let term = store.mark_restored(made_at, above_all(&manifest, now), at).await?;
     store.close().await;
     unled.release().await?;
     let migrated = Store::known_migrations().into_iter().map(|(version, _)| version);

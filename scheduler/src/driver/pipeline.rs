@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use headway_engine::{Change, Outcome, View};
 use headway_types::Term;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::spans::{self, Cause};
 use crate::store::{Store, StoreError};
@@ -50,7 +50,8 @@ pub(super) struct Pipeline {
 }
 
 struct Committing {
-    task: JoinHandle<(Decided, Result<(), StoreError>)>,
+    /// Ends with it: a commit that nobody hears of any more keeps no connection from those who come after.
+    task: AbortOnDropHandle<(Decided, Result<(), StoreError>)>,
     since: Instant,
 }
 
@@ -114,6 +115,7 @@ impl Pipeline {
             spans::committed(&span, &result);
             (decided, result)
         });
+        let task = AbortOnDropHandle::new(task);
         self.committing = Some(Committing { task, since: Instant::now() });
         None
     }

@@ -20,6 +20,8 @@ use crate::store::{KnownServer, Leadership, Server, Store, StoreError};
 const EVERY: Duration = Duration::from_secs(1);
 /// Between readings of all rows where something has changed, at least.
 const READ_EVERY: Duration = Duration::from_secs(2);
+/// How long a look may take: of a connection that nobody knows of any more nothing comes.
+const LOOK_TIME: Duration = Duration::from_secs(60);
 /// And so many times as long as the last reading took: it may cost five per cent of a processor.
 const REST_PER_WORK: u32 = 20;
 
@@ -131,7 +133,8 @@ impl Lookout {
     pub async fn keep(self) {
         let mut shown = None;
         loop {
-            match self.look(shown.take()).await {
+            let looked = tokio::time::timeout(LOOK_TIME, self.look(shown.take())).await;
+            match looked.unwrap_or(Err(StoreError::Unanswered)) {
                 Ok(now) => shown = now,
                 Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "the cluster cannot be shown"),
             }

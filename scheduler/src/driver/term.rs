@@ -1,6 +1,7 @@
 //! One term: gather, decide, commit, and only then act, for as long as the lease stands.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use headway_engine::{Event, RequestId};
 use headway_types::Term;
@@ -15,6 +16,10 @@ use super::{Driver, Input, LOOK, Leading, VIEW_AGE, asker};
 use crate::leader::Hold;
 use crate::store::StoreError;
 
+/// How long a commit is waited for that was under way while Postgres did not answer, once it does again: the connection that carries it may be one
+/// that the other end knows nothing of, where the kernel would wait for a quarter of an hour.
+const OVERDUE: Duration = Duration::from_secs(3);
+
 impl Driver {
     /// One term: decide, commit, act, until shutdown or a failed commit.
     pub(super) async fn lead(&mut self, leading: &mut Leading, shutdown: &CancellationToken) -> Result<(), StoreError> {
@@ -23,6 +28,8 @@ impl Driver {
         let mut look = self.clock.doubted().map(|_| Instant::now() + LOOK);
         // Since when Postgres has not answered, where nothing was to be committed meanwhile.
         let mut away = None;
+        // The commit that was under way then, by its beginning, and how long it is waited for.
+        let mut doubted: Option<(Instant, Instant)> = None;
         let mut pipeline = Pipeline::new(self.store.clone(), engine.term());
         let mut gathering = Gathering::new(self.clock.now());
         let mut faults = Faults::default();
@@ -58,9 +65,15 @@ impl Driver {
                         }
                         (Hold::Held, Some(since)) => {
                             away = None;
+                            doubted = committing.map(|since| (since, Instant::now() + OVERDUE));
                             self.tell_away(since, "Postgres did not answer".into());
                         }
                         (Hold::Away, Some(_)) | (Hold::Held, None) => {}
+                    }
+                }
+                () = until(doubted.map(|(_, due)| due)), if doubted.is_some() => {
+                    if doubted.take().map(|(since, _)| since) == committing {
+                        return Err(StoreError::Unanswered);
                     }
                 }
                 () = until(look), if look.is_some() => {

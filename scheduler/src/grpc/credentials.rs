@@ -1,19 +1,21 @@
 //! What opens agents' sessions, and for how long: a session stands no longer than the certificate, or the token, that opened it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use headway_types::{NodeInventory, Timestamp, TokenScope};
+use headway_types::{NodeId, NodeInventory, Timestamp, TokenScope};
 use tokio::sync::{Mutex, watch};
 use tonic::{Request, Status};
 use uuid::Uuid;
 
 use super::{Admission, Peer};
+use crate::audit::Refusals;
 use crate::authority::{IdentityKind, Shown, speaks_for, wall};
 use crate::clock::Clock;
 use crate::metrics;
-use crate::store::{Claims, Store, StoreError, Token, TokenHash};
+use crate::store::{AuditEntry, Claims, Store, StoreError, Token, TokenHash};
 use crate::wrong_tokens::WrongTokens;
 
 /// After a store that did not answer, which says nothing about tokens.
@@ -22,6 +24,12 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 const READ_AGAIN: Duration = Duration::from_secs(1);
 const REVOKED: &str =
     "the agent's token was revoked or has expired; give it another (`headway token create --scope agent`)";
+/// The same of the same node is in the audit once in so long.
+const TELL_AGAIN: Duration = Duration::from_secs(3_600);
+/// Of so many nodes and reasons; more are events and counted alone.
+const TOLD_AT_MOST: usize = 4_096;
+/// What an agent does, as the audit calls it.
+const OPEN_SESSION: &str = "open_agent_session";
 /// A wait for an end that is further away is begun anew.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -37,6 +45,9 @@ pub(super) struct Credentials {
     newest: Arc<Mutex<Option<LookUp>>>,
     wrong_tokens: WrongTokens,
     right: Arc<Mutex<Option<Right>>>,
+    refusals: Refusals,
+    /// What the audit was told of late of nodes that are refused again and again.
+    told: Arc<StdMutex<BTreeMap<(NodeId, String), Instant>>>,
 }
 
 /// Tokens that speak for nodes, as they were read.
@@ -57,6 +68,16 @@ pub(super) enum Admitted {
     Token { hash: TokenHash, token: Token },
 }
 
+impl Admitted {
+    /// The token, where one was brought.
+    pub(super) fn token(&self) -> Option<Uuid> {
+        match self {
+            Self::Certificate(_) => None,
+            Self::Token { token, .. } => Some(token.id),
+        }
+    }
+}
+
 /// What a token opened after so many changes.
 struct LookUp {
     changes: u64,
@@ -67,6 +88,7 @@ struct LookUp {
 impl Credentials {
     pub(super) fn new(store: Store, clock: Clock, admission: Admission) -> Self {
         Self {
+            refusals: Refusals::start(store.clone()),
             store,
             clock,
             admission,
@@ -74,7 +96,12 @@ impl Credentials {
             newest: Arc::default(),
             wrong_tokens: WrongTokens::default(),
             right: Arc::default(),
+            told: Arc::default(),
         }
+    }
+
+    pub(super) fn refusals(&self) -> &Refusals {
+        &self.refusals
     }
 
     pub(super) fn wrong_tokens(&self) -> &WrongTokens {
@@ -199,16 +226,44 @@ impl Credentials {
         let token = self.store.find_token(&hash, self.clock.now()).await.map_err(not_looked_up)?;
         let Some(token) = token else {
             metrics::agent_wrong_token("refused");
-            self.wrong_tokens.count(address, hash.bytes(), Instant::now());
+            if self.wrong_tokens.count(address, hash.bytes(), Instant::now()) {
+                self.refusals.note_guesses(address, self.clock.now(), OPEN_SESSION);
+            }
             return Err(refused());
         };
         if !speaks_for_nodes(token.scope) {
+            let actor = token.user.as_ref().map_or_else(|| "agent".to_owned(), |user| format!("user:{user}"));
+            let refused = AuditEntry::without_a_person(self.clock.now(), actor, OPEN_SESSION);
+            let (token_id, address) = (Some(token.id), address.map(|address| address.to_string()));
+            self.refusals.note(AuditEntry { token_id, address, code: Some("forbidden".into()), ..refused });
             return Err(Status::permission_denied("this token does not speak for nodes"));
         }
         if let Some(peer) = peer {
             peer.visitor.is_known();
         }
         Ok((hash, token))
+    }
+
+    /// A session was refused for what its agent says: the audit keeps it, of a node that goes on trying once an hour.
+    pub(super) fn note_refused(&self, node: NodeId, token: Option<Uuid>, address: Option<IpAddr>, reason: &str) {
+        let now = Instant::now();
+        {
+            // The map is valid between any two of its operations, so a panic elsewhere does not spoil it.
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.retain(|_, at| now.saturating_duration_since(*at) < TELL_AGAIN);
+            if told.len() >= TOLD_AT_MOST || told.insert((node, reason.to_owned()), now).is_some() {
+                return;
+            }
+        }
+        let refused = AuditEntry::without_a_person(self.clock.now(), format!("node:{node}"), OPEN_SESSION);
+        self.refusals.note(AuditEntry {
+            token_id: token,
+            address: address.map(|address| address.to_string()),
+            subjects: vec![format!("node:{node}")],
+            reason: Some(reason.to_owned()),
+            code: Some("agent_refused".into()),
+            ..refused
+        });
     }
 
     /// Whether the token speaks for nodes, by a list of all that do, which is read once a second at most: whoever guesses from the address of

@@ -20,11 +20,10 @@ use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 use super::credentials::{Credentials, not_looked_up};
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use super::{Peer, Registrar};
-use crate::audit::Refusals;
 use crate::authority::{Authorities, Shown};
 use crate::clock::Clock;
 use crate::driver::{Input, Standing};
-use crate::store::{AuditEntry, AuditResult, Store};
+use crate::store::Store;
 use crate::{metrics, spans};
 
 /// Each start of a scheduler is a term. One beyond this is of no scheduler, and could not be followed by another.
@@ -75,7 +74,6 @@ type Told = Arc<Mutex<BTreeMap<(NodeId, String), Instant>>>;
 #[derive(Clone)]
 pub struct Gateway {
     store: Store,
-    refusals: Refusals,
     told: Told,
     inbox: mpsc::Sender<Input>,
     sessions: Sessions,
@@ -100,9 +98,8 @@ impl Gateway {
         (standing, admission): (Standing, Admission),
     ) -> Self {
         let credentials = Credentials::new(store.clone(), clock.clone(), admission);
-        let refusals = Refusals::start(store.clone());
         let (told, site) = (Told::default(), Arc::new(site));
-        Self { store, refusals, told, inbox, sessions, credentials, clock, lease, site, standing }
+        Self { store, told, inbox, sessions, credentials, clock, lease, site, standing }
     }
 
     /// What gives nodes their certificates, beside this.
@@ -114,7 +111,7 @@ impl Gateway {
             sessions: self.sessions.clone(),
             credentials: self.credentials.clone(),
             authorities,
-            refusals: self.refusals.clone(),
+            refusals: self.credentials.refusals().clone(),
             standing: self.standing.clone(),
         }
     }
@@ -162,6 +159,7 @@ impl AgentGateway for Gateway {
                 return Err(status);
             }
         };
+        let from = (admitted.token(), peer.as_ref().map(|peer| peer.visitor.address()));
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(REGISTER_DEADLINE, incoming.message())
             .await
@@ -201,14 +199,22 @@ impl AgentGateway for Gateway {
         let over = async move { credentials.over(admitted, changes).await };
         let span = spans::agent_session(node, session);
         let listening = self.clone().listen(node, session, report, incoming, opened.closed, over);
+        let (credentials, refused) = (self.credentials.clone(), opened.refused);
+        let listening = async move {
+            listening.await;
+            if let Some(reason) = refused.get() {
+                credentials.note_refused(node, from.0, from.1, reason);
+            }
+        };
         tokio::spawn(listening.instrument(span));
         Ok(Response::new(Box::pin(ReceiverStream::new(opened.outgoing))))
     }
 }
 
 impl Gateway {
-    /// Tells people of a node that is not who it says, or has been shut out, and the audit each time that it tells them.
+    /// Tells people of a node that is not who it says, or has been shut out, and the audit.
     async fn tell_refused(&self, node: NodeId, name: String, why: &str, peer: Option<&Peer>) {
+        self.credentials.note_refused(node, None, peer.map(|peer| peer.visitor.address()), why);
         let now = Instant::now();
         {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -219,20 +225,6 @@ impl Gateway {
             told.insert((node, name.clone()), now);
         }
         tracing::warn!(node_id = %node, %name, %why, "an agent is not who it says, or has been shut out");
-        self.refusals.note(AuditEntry {
-            done_at: self.clock.now(),
-            actor: format!("node:{name}"),
-            token_id: None,
-            address: peer.map(|peer| peer.visitor.address().to_string()),
-            action: "register_node".into(),
-            subjects: vec![format!("node:{node}")],
-            reason: Some(why.to_owned()),
-            before: None,
-            after: None,
-            request_id: None,
-            result: AuditResult::Refused,
-            code: Some("forbidden".into()),
-        });
         let event = Event::AgentRefused { node, name, why: why.to_owned() };
         // The loop has ended if this fails; the audit has it.
         let _ = self.inbox.send(Input::event(event)).await;

@@ -1,7 +1,7 @@
 //! Which node is connected, under which session, and what waits to be sent to it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use headway_api::agent::{ExecPiece, ExecRequest, GpuReading, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
@@ -52,6 +52,8 @@ struct Open {
     session: SessionId,
     queue: mpsc::Sender<Outgoing>,
     closed: CancellationToken,
+    /// Why it was refused, once it is.
+    refused: Arc<OnceLock<String>>,
     /// What its GPUs said last, and when.
     measured: Option<Measured>,
 }
@@ -88,6 +90,8 @@ pub(super) struct Opened {
     pub outgoing: mpsc::Receiver<Outgoing>,
     /// Cancelled when a newer session replaces this one, its queue overflows, or the term ends.
     pub closed: CancellationToken,
+    /// Why it was refused, once it is.
+    pub refused: Arc<OnceLock<String>>,
 }
 
 impl Sessions {
@@ -138,12 +142,13 @@ impl Sessions {
         let session = SessionId(registry.last_session);
         let (queue, outgoing) = mpsc::channel(QUEUE);
         let closed = CancellationToken::new();
-        if let Some(older) = registry.open.insert(node, Open { session, queue, closed: closed.clone(), measured: None })
-        {
+        let refused = Arc::<OnceLock<String>>::default();
+        let open = Open { session, queue, closed: closed.clone(), refused: Arc::clone(&refused), measured: None };
+        if let Some(older) = registry.open.insert(node, open) {
             tracing::info!(node_id = %node, "newer session replaces an open one");
             older.closed.cancel();
         }
-        Ok(Opened { session, term, outgoing, closed })
+        Ok(Opened { session, term, outgoing, closed, refused })
     }
 
     /// Forgets a session that has ended, unless a newer one has taken its place.
@@ -172,6 +177,10 @@ impl Sessions {
             return;
         }
         tracing::warn!(node_id = %node, session = session.0, %reason, "agent refused");
+        if let Some(open) = registry.open.get(&node) {
+            // A session is refused once.
+            let _ = open.refused.set(reason.clone());
+        }
         if registry.send(node, &SchedulerToAgent::Refused { reason, term: None })
             && let Some(open) = registry.open.remove(&node)
         {

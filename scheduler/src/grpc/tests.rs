@@ -9,8 +9,8 @@ use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeReport, Term, Timestamp, TokenScope,
-    example,
+    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeInventory, NodeReport, Term, Timestamp,
+    TokenScope, example,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -26,7 +26,7 @@ use crate::config::Retention;
 use crate::driver::Driver;
 use crate::leader::Leader;
 use crate::secrets::Keyring;
-use crate::store::{SecretId, SecretOwner, TokenHash};
+use crate::store::{AuditEntry, AuditFilter, AuditResult, SecretId, SecretOwner, TokenHash};
 use crate::support::{START, TestDatabase, spec};
 
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -131,6 +131,41 @@ async fn only_agents_and_administrators_open_sessions() {
     assert_eq!(refusal("wrong").await, Code::Unauthenticated);
     assert_eq!(refusal("viewer").await, Code::PermissionDenied);
     assert!(Session::open(&served, "agent", registered()).await.is_ok());
+    let refused = refused_in_audit(&served, 1).await;
+    assert_eq!((&*refused[0].actor, refused[0].code.as_deref()), ("user:viewer", Some("forbidden")));
+}
+
+/// The newest lines of the audit that tell of refusals, once there are as many.
+async fn refused_in_audit(served: &Served, lines: usize) -> Vec<AuditEntry> {
+    let filter = AuditFilter { result: Some(AuditResult::Refused), limit: 10, ..AuditFilter::default() };
+    let deadline = tokio::time::Instant::now() + DEADLINE;
+    loop {
+        let found = served.cluster.store().audit(&filter).await.unwrap().items;
+        if found.len() >= lines {
+            return found.into_iter().map(|line| line.entry).collect();
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{found:?}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_is_refused_again_and_again_is_one_line_of_the_audit() {
+    let served = serve().await;
+    let mut first = Session::open(&served, "agent", registered()).await.unwrap();
+    assert!(matches!(first.hear().await, Some(SchedulerToAgent::Welcome { .. })));
+    let twin = IdSource::seeded(10).node(Timestamp(0));
+    let named = example::inventory(node(), 1, 1).name;
+    for _ in 0..3 {
+        let inventory = NodeInventory { name: named.clone(), ..example::inventory(twin, 2, 1) };
+        let report = NodeReport::Registered { inventory: Box::new(inventory), groups: vec![] };
+        let mut session = Session::open(&served, "agent", report).await.unwrap();
+        while session.hear().await.is_some() {}
+    }
+    let refused = refused_in_audit(&served, 1).await;
+    assert_eq!(refused.len(), 1, "{refused:?}");
+    assert_eq!((&refused[0].actor, refused[0].code.as_deref()), (&format!("node:{twin}"), Some("agent_refused")));
+    assert!(refused[0].reason.as_deref().unwrap().contains(&named) && refused[0].token_id.is_some());
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use axum::body::{Body, to_bytes};
 use axum::extract::{ConnectInfo, FromRequestParts, MatchedPath, RawPathParams, Request, State};
-use axum::http::Method;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
@@ -28,7 +28,7 @@ use super::auth::{Credential, Principal};
 use super::extract::too_large;
 use super::limits::{BODY_BYTES, REQUEST_ID_HERE};
 use super::openapi::operations;
-use super::problem::Problem;
+use super::problem::{Code, Problem};
 use super::{HttpState, conversions, lookup};
 use crate::audit;
 use crate::cluster::Cluster;
@@ -83,7 +83,10 @@ pub async fn checked(
     };
     let caller = match state.authenticate(&brought, address).await {
         Ok(caller) => caller,
-        Err(problem) => return problem.into_response(),
+        Err(refused) => {
+            state.note_no_person(&refused, operation, address);
+            return refused.problem.into_response();
+        }
     };
     if let Some(visitor) = parts.extensions.get::<Visitor>() {
         visitor.is_known();
@@ -126,6 +129,10 @@ pub async fn checked(
             None => (request, String::new()),
         };
         let response = next.run(request).await;
+        // What only a handler could know: the project of a job, whose token it is.
+        if response.status() == StatusCode::FORBIDDEN {
+            state.note_refused(response.extensions().get().map_or("forbidden", |Code(code)| *code));
+        }
         let response = veiled::veiled(response, state.veils.clone(), state.cluster.clone(), caller, written).await;
         welcome::as_long_as(response, state.clone(), brought, guest)
     };

@@ -14,6 +14,7 @@ use headway_engine::event::Actor;
 use headway_types::spec::Priority;
 use headway_types::{Timestamp, TokenScope};
 use tokio::sync::watch;
+use uuid::Uuid;
 
 use super::HttpState;
 use super::access::Act;
@@ -44,10 +45,13 @@ pub struct Principal {
 
 impl Principal {
     /// An agent's token belongs to nobody and opens no route for people.
-    fn of(Opened { token, session }: Opened) -> Result<Self, Problem> {
+    fn of(Opened { token, session }: Opened) -> Result<Self, Unidentified> {
         match token.user.clone() {
             Some(user) => Ok(Self { user, token, session }),
-            None => Err(Problem::forbidden("an agent's token opens no route for people")),
+            None => {
+                let problem = Problem::forbidden("an agent's token opens no route for people");
+                Err(Unidentified { problem, token: Some(token.id) })
+            }
         }
     }
 
@@ -70,9 +74,23 @@ impl Principal {
     }
 }
 
+/// Why a credential is no person's.
+#[derive(Debug)]
+pub struct Unidentified {
+    pub problem: Problem,
+    /// What it opens, though nothing here.
+    pub token: Option<Uuid>,
+}
+
+impl From<Problem> for Unidentified {
+    fn from(problem: Problem) -> Self {
+        Self { problem, token: None }
+    }
+}
+
 impl HttpState {
     /// Whose credential this is.
-    pub async fn authenticate(&self, brought: &Credential, address: Option<IpAddr>) -> Result<Principal, Problem> {
+    pub async fn authenticate(&self, brought: &Credential, address: Option<IpAddr>) -> Result<Principal, Unidentified> {
         Principal::of(self.tokens.find(brought, address, self).await?)
     }
 
@@ -137,7 +155,9 @@ impl TokenCache {
             None => {
                 self.entries().remove(brought);
                 metrics::wrong_token("refused");
-                state.wrong_tokens.count(address, brought.hash().bytes(), Instant::now());
+                if state.wrong_tokens.count(address, brought.hash().bytes(), Instant::now()) {
+                    state.refusals.note_guesses(address, now, "authenticate");
+                }
                 Err(brought.refused())
             }
         }

@@ -109,7 +109,7 @@ fn before_the_verdict(view: &View, job: &Job) -> Vec<Reason> {
     let proposal = view.proposals.values().find(|plan| plan.plan.assignments.contains_key(&job.id));
     let freed = being_freed(view, job.id).map(|detail| binding(ReasonCode::GpusBeingFreed, detail));
     let proposed = proposal.map(|plan| {
-        let detail = format!("plan {} would start it and waits for approval", plan.plan.id);
+        let detail = format!("a plan that starts it waits for approval: headway plan approve {}", plan.plan.id);
         binding(ReasonCode::PlanWaitsApproval, detail)
     });
     freed.into_iter().chain(proposed).collect()
@@ -138,8 +138,8 @@ fn being_freed(view: &View, job: JobId) -> Option<String> {
         .collect();
     (!names.is_empty()).then(|| {
         format!(
-            "has {} GPUs assigned and waits for some to be freed: {}",
-            assignment.placement.gpus(),
+            "has {} assigned and waits for some to be freed: {}",
+            assignment.placement.gpus().words(),
             names.join(", ")
         )
     })

@@ -96,6 +96,10 @@ fn no_plan(id: PlanId, kept: Seconds, now: Timestamp) -> Problem {
     Problem::not_found(format!("no plan {id}"))
 }
 
+pub fn no_node(name: &str) -> Problem {
+    Problem::not_found(format!("no node {name}")).hint("see `headway node list`")
+}
+
 /// A node by id or by name; a name that several have is refused, since it would be chance which of them is meant.
 pub fn node(cluster: &Cluster, text: &str) -> Result<NodeId, Problem> {
     let view = cluster.view();
@@ -125,7 +129,7 @@ pub async fn node_ever(cluster: &Cluster, text: &str) -> Result<NodeId, Problem>
 /// The only one that is meant; each comes with what tells it from the others.
 fn only(name: &str, meant: Vec<(NodeId, String)>) -> Result<NodeId, Problem> {
     match meant.as_slice() {
-        [] => Err(Problem::not_found(format!("no node {name}"))),
+        [] => Err(no_node(name)),
         [(id, _)] => Ok(*id),
         several => {
             let each: Vec<String> = several.iter().map(|(id, what)| format!("{id} ({what})")).collect();

@@ -68,6 +68,7 @@ mod validation;
 mod waiting;
 mod window;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -84,13 +85,13 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
 use self::arrival::Arrivals;
-use self::auth::{Principal, TokenCache};
+use self::auth::{Principal, TokenCache, Unidentified};
 pub use self::cookies::Cookies;
 pub use self::enrolment::Enrolment;
 use self::pace::Paces;
 use self::problem::Problem;
 use crate::asking::Asking;
-use crate::audit::{Refusals, origin};
+use crate::audit::{Refusals, origin, origin_of_refusal};
 use crate::cluster::Cluster;
 use crate::foretelling;
 use crate::metrics;
@@ -162,7 +163,7 @@ impl HttpState {
     /// The loop knows live jobs only; one that has ended is in the store.
     async fn no_live_job(&self, id: JobId) -> Problem {
         match lookup::record(&self.cluster, id).await {
-            Ok(job) => Refusal::WrongState(format!("job is {}", job.state)).into(),
+            Ok(job) => Refusal::WrongState(job.ended_in_words()).into(),
             Err(problem) => problem,
         }
     }
@@ -244,9 +245,25 @@ impl HttpState {
 
     /// Has the audit keep that the request under way was refused. What is only supposed is refused nothing.
     fn note_refusal(&self, problem: &Problem) {
-        if let Some(origin) = origin().filter(|_| !parameters::is_dry_run()) {
+        self.note_refused(problem.code());
+    }
+
+    fn note_refused(&self, code: &'static str) {
+        if parameters::is_dry_run() {
+            return;
+        }
+        if let Some(origin) = origin_of_refusal() {
             let entry = AuditEntry::of(&origin, self.cluster.now(), AuditResult::Refused);
-            self.refusals.note(AuditEntry { code: Some(problem.code().to_owned()), ..entry });
+            self.refusals.note(AuditEntry { code: Some(code.to_owned()), ..entry });
+        }
+    }
+
+    /// Likewise of a token that opens something, though nothing for people. Tokens that open nothing are counted.
+    fn note_no_person(&self, refused: &Unidentified, action: &str, address: Option<IpAddr>) {
+        if let Some(token) = refused.token.filter(|_| !parameters::is_dry_run()) {
+            let entry = AuditEntry::without_a_person(self.cluster.now(), "agent".into(), action);
+            let (address, code) = (address.map(|address| address.to_string()), Some(refused.problem.code().to_owned()));
+            self.refusals.note(AuditEntry { token_id: Some(token), address, code, ..entry });
         }
     }
 

@@ -70,7 +70,7 @@ pub async fn get_node(
     }
     let id = lookup::node(&state.cluster, &name)?;
     let view = state.cluster.view();
-    let node = view.nodes.get(&id).ok_or_else(|| Problem::not_found(format!("no node {name}")))?;
+    let node = view.nodes.get(&id).ok_or_else(|| lookup::no_node(&name))?;
     let tag = [(header::ETAG, extract::etag(node.node.version))];
     Ok((tag, Json(conversions::node(node, &view))).into_response())
 }

@@ -141,6 +141,9 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(secrets::list_secrets))
         .routes(routes!(secrets::put_secret, secrets::delete_secret))
         .routes(routes!(audit::audit))
+        .routes(routes!(audit::audit_head))
+        .routes(routes!(audit::verify_audit))
+        .routes(routes!(audit::export_audit))
         .routes(routes!(users::list_users))
         .routes(routes!(users::get_user, users::put_user));
     let mut document = Document::openapi();

@@ -64,11 +64,12 @@ pub async fn overview(
     let seq = newest.items.first().map_or(0, |event| event.seq);
     let certificates = state.certificates_to_look_at().await?;
     let (view, standing) = (state.cluster.view(), state.cluster.stands_by());
+    let troubles = state.cluster.troubles().items();
     let planner = planner(&state.cluster, &view);
     // All jobs and GPUs are looked at.
     let told = tokio::task::spawn_blocking(move || {
         let readable = |job: &Job| caller.sees(&view, &job.spec.project, &job.owner) == Seen::Whole;
-        let attention = view.attention(ATTENTION_AT_MOST, readable);
+        let attention = view.attention_beside(troubles, ATTENTION_AT_MOST, readable);
         let mut told = v1::Overview {
             planner: Some(planner),
             standby: standing.as_deref().map(standby),

@@ -185,6 +185,10 @@ impl From<LogError> for Problem {
     }
 }
 
+/// Goes with the response, for whoever passes it on.
+#[derive(Clone, Copy, Debug)]
+pub struct Code(pub &'static str);
+
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let body = headway_api::v1::Problem {
@@ -201,6 +205,7 @@ impl IntoResponse for Problem {
         };
         let bytes = serde_json::to_vec(&body).expect("a problem is plain strings and a number");
         let mut response = (self.status, bytes).into_response();
+        response.extensions_mut().insert(Code(self.code));
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(wait) = self.retry_after {

@@ -75,7 +75,8 @@ pub async fn delete_project(
 
 pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Project, Problem> {
     view.projects.get(name).map(AsRef::as_ref).ok_or_else(|| {
-        Problem::not_found(format!("no project {name}")).hint("a project has rules once PUT has given it some")
+        Problem::not_found(format!("no project {name}"))
+            .hint("a project has rules once it was given some: headway project create NAME")
     })
 }
 

@@ -27,7 +27,7 @@ const ROUND_TIME: Duration = Duration::from_secs(25);
 /// A round's end that the feed did not tell (a lagging reader) is seen by looking again.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 /// Events that end a round without a plan.
-const FAILURES: [&str; 3] = ["plan.failed", "plan.given_up", "plan.refused"];
+const FAILURES: [&str; 4] = ["plan.unmet", "plan.failed", "plan.given_up", "plan.refused"];
 /// Of jobs and nodes that one body names.
 const NAMED_AT_MOST: usize = 1_000;
 

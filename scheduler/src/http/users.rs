@@ -69,7 +69,8 @@ async fn find(state: &HttpState, caller: &Principal, name: &str) -> Result<v1::U
     let users = state.cluster.store().users(state.cluster.now()).await?;
     let user = users.iter().find(|user| user.name == name);
     let view = state.cluster.view();
-    user.map(|user| shown(caller, &view, user)).ok_or_else(|| Problem::not_found(format!("no user {name}")))
+    user.map(|user| shown(caller, &view, user))
+        .ok_or_else(|| Problem::not_found(format!("no user {name}")).hint("see `headway user list`"))
 }
 
 /// How many jobs somebody has tells of jobs that not everybody may know of.

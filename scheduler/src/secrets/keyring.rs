@@ -1,7 +1,7 @@
 //! The key file, and what is done with its keys: AES-256-GCM by ring. A sealed value is bound to whose it is and what it is called.
 //!
-//! The file has one key a line, 64 hexadecimal digits; `#` begins a comment. The first seals, all of them open. So a key is replaced by
-//! writing a new line above it and restarting the server, which seals everything anew; then the old line may go.
+//! The file has one key a line, 64 hexadecimal digits (or the 44 characters of base64 that 32 bytes are); `#` begins a comment. The first seals, all of
+//! them open. So a key is replaced by writing a new line above it and restarting the server, which seals everything anew; then the old line may go.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,14 +9,16 @@ use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use headway_api::secret::Secret;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use sha2::{Digest, Sha256};
 
 use crate::store::SecretId;
 
-/// No key file is larger, in bytes.
-const LONGEST_FILE: u64 = 64 * 1024;
+/// Nothing that keys are read from is larger, in bytes.
+pub(super) const LONGEST_TEXT: u64 = 64 * 1024;
 
 /// The keys of a key file. Prints nothing of them but their ids.
 pub struct Keyring {
@@ -47,11 +49,36 @@ pub enum KeyringError {
     #[error("others than its owner may use the secrets' key file {path} (mode {mode:o}): chmod 600 {path}")]
     Open { path: PathBuf, mode: u32 },
     #[error(
-        "line {line} of the secrets' key file {path} is no key: 64 hexadecimal digits a line, as `openssl rand -hex 32` makes them"
+        "line {line} of the secrets' key file {path} is no key: 64 hexadecimal digits a line, as `openssl rand -hex 32` makes them, or base64 of 32 bytes"
     )]
     Malformed { path: PathBuf, line: usize },
     #[error("there is no key in the secrets' key file {path}: openssl rand -hex 32 > {path}")]
     Empty { path: PathBuf },
+    #[error("--secrets-key-command names no program")]
+    NoCommand,
+    #[error("running the secrets' key command {program}")]
+    Run {
+        program: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the secrets' key command {program} had printed no key after {seconds} s and was ended")]
+    Late { program: String, seconds: f64 },
+    #[error(
+        "the secrets' key command {program} ended with {status}; run it by hand as the server's user: what it says is not logged"
+    )]
+    Failed { program: String, status: std::process::ExitStatus },
+    #[error(
+        "line {line} of what the secrets' key command {program} printed is no key: 64 hexadecimal digits a line, or base64 of 32 bytes"
+    )]
+    MalformedOutput { program: String, line: usize },
+    #[error("the secrets' key command {program} printed no key")]
+    NothingPrinted { program: String },
+}
+
+/// A line that is no key.
+pub(super) struct Malformed {
+    pub(super) line: usize,
 }
 
 /// Why a stored value cannot be had.
@@ -73,14 +100,8 @@ impl Keyring {
             return Err(KeyringError::Open { path: path.into(), mode });
         }
         let mut text = String::new();
-        file.by_ref().take(LONGEST_FILE).read_to_string(&mut text).map_err(unreadable)?;
-        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).zip(1..);
-        let mut keys = Vec::new();
-        for (digits, line) in lines.filter(|(digits, _)| !digits.is_empty()) {
-            let mut key = [0; 32];
-            hex::decode_to_slice(digits, &mut key).map_err(|_| KeyringError::Malformed { path: path.into(), line })?;
-            keys.push(key);
-        }
+        file.by_ref().take(LONGEST_TEXT).read_to_string(&mut text).map_err(unreadable)?;
+        let keys = keys(&text).map_err(|Malformed { line }| KeyringError::Malformed { path: path.into(), line })?;
         Self::of(&keys).ok_or_else(|| KeyringError::Empty { path: path.into() })
     }
 
@@ -147,6 +168,21 @@ impl fmt::Debug for Keyring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Keyring").field("first", &self.first).finish_non_exhaustive()
     }
+}
+
+/// The keys of a text.
+pub(super) fn keys(text: &str) -> Result<Vec<[u8; 32]>, Malformed> {
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim()).zip(1..);
+    let written = lines.filter(|(digits, _)| !digits.is_empty());
+    written.map(|(digits, line)| key(digits).ok_or(Malformed { line })).collect()
+}
+
+fn key(digits: &str) -> Option<[u8; 32]> {
+    let bytes = match digits.len() {
+        64 => hex::decode(digits).ok()?,
+        _ => STANDARD.decode(digits).ok()?,
+    };
+    bytes.try_into().ok()
 }
 
 /// Tells a key and lends nothing of it.

@@ -1,9 +1,11 @@
 //! Table `audit`: who did what to what, and what was refused. Rows are added, and never changed.
 
+use chrono::{DateTime, Utc};
+use headway_engine::Actor;
 use headway_engine::record::{Deed, Origin, Row};
-use headway_types::Timestamp;
+use headway_types::{Term, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -82,6 +84,40 @@ impl AuditEntry {
         }
     }
 
+    /// What was refused to somebody who is no person known here.
+    pub fn without_a_person(at: Timestamp, actor: String, action: &str) -> Self {
+        Self {
+            done_at: at,
+            actor,
+            token_id: None,
+            address: None,
+            action: action.to_owned(),
+            subjects: Vec::new(),
+            reason: None,
+            before: None,
+            after: None,
+            request_id: None,
+            result: AuditResult::Refused,
+            code: None,
+        }
+    }
+
+    /// So many refusals came faster than they could be written.
+    pub fn lost(at: Timestamp, refusals: u64) -> Self {
+        let (code, after) = (Some("not_kept".into()), Some(json!({"refusals": refusals})));
+        Self { code, after, ..Self::without_a_person(at, Actor::Scheduler.told(), "keep_refusals") }
+    }
+
+    /// What was there since the backup is gone, the audit's rows among it: whoever reads it has to see that.
+    pub(super) fn restored(now: Timestamp, backup_at: DateTime<Utc>, term: Term) -> Self {
+        Self {
+            subjects: vec!["cluster".into()],
+            after: Some(json!({"backup_at": backup_at, "term_above": term.0})),
+            result: AuditResult::Done,
+            ..Self::without_a_person(now, Actor::Scheduler.told(), "restore")
+        }
+    }
+
     fn of_deed(deed: &Deed) -> Self {
         let origin = deed.origin.as_ref();
         let (before, after) = match (&deed.before, &deed.after) {
@@ -105,6 +141,43 @@ impl AuditEntry {
     }
 }
 
+/// A row as it is stored.
+pub(super) struct AuditRow {
+    pub audit_id: i64,
+    pub done_at: DateTime<Utc>,
+    pub actor: String,
+    pub token_id: Option<Uuid>,
+    pub address: Option<String>,
+    pub action: String,
+    pub subjects: Vec<String>,
+    pub reason: Option<String>,
+    pub before: Option<Value>,
+    pub after: Option<Value>,
+    pub request_id: Option<String>,
+    pub result: String,
+    pub code: Option<String>,
+}
+
+impl From<AuditRow> for AuditLine {
+    fn from(row: AuditRow) -> Self {
+        let entry = AuditEntry {
+            done_at: moment(row.done_at),
+            actor: row.actor,
+            token_id: row.token_id,
+            address: row.address,
+            action: row.action,
+            subjects: row.subjects,
+            reason: row.reason,
+            before: row.before,
+            after: row.after,
+            request_id: row.request_id,
+            result: row.result.parse().unwrap_or(AuditResult::Refused),
+            code: row.code,
+        };
+        Self { id: row.audit_id, entry }
+    }
+}
+
 impl Store {
     /// Adds lines that go with no other change.
     pub async fn add_to_audit(&self, entries: &[AuditEntry]) -> Result<(), StoreError> {
@@ -114,7 +187,8 @@ impl Store {
 
     /// Newest first.
     pub async fn audit(&self, filter: &AuditFilter) -> Result<Page<AuditLine, i64>, StoreError> {
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            AuditRow,
             "SELECT audit_id, done_at, actor, token_id, address, action, subjects, reason, before, after, request_id, result, code
             FROM audit
             WHERE ($1::text IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
@@ -134,23 +208,7 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::during("reading the audit"))?;
-        let lines = rows.into_iter().map(|row| AuditLine {
-            id: row.audit_id,
-            entry: AuditEntry {
-                done_at: moment(row.done_at),
-                actor: row.actor,
-                token_id: row.token_id,
-                address: row.address,
-                action: row.action,
-                subjects: row.subjects,
-                reason: row.reason,
-                before: row.before,
-                after: row.after,
-                request_id: row.request_id,
-                result: row.result.parse().unwrap_or(AuditResult::Refused),
-                code: row.code,
-            },
-        });
+        let lines = rows.into_iter().map(AuditLine::from);
         Ok(Page::of(lines.collect(), filter.limit, |line| line.id))
     }
 }

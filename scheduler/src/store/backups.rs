@@ -28,6 +28,7 @@ const COUNTED: &[&str] = &[
     "node_identities",
     "secrets",
     "audit",
+    "audit_seals",
     "deliveries",
 ];
 

@@ -115,7 +115,7 @@ mod tests {
 
         let former = TestDatabase::before_migration(49).await;
         let pending = Checkup::of(&former.options).await.unwrap().pending;
-        assert_eq!(pending, [(49, "mark restored".to_owned())]);
+        assert_eq!(pending.first(), Some(&(49, "mark restored".to_owned())));
         let mut writer = former.options.connect().await.unwrap();
         sqlx::query("BEGIN").execute(&mut writer).await.unwrap();
         sqlx::query("SELECT 1").execute(&mut writer).await.unwrap();

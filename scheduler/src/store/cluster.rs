@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::column::{document, integer, moment, time, unsigned};
-use super::{Store, StoreError};
+use super::{AuditEntry, Store, StoreError, audit};
 
 /// What the cluster row says.
 pub(super) struct ClusterRow {
@@ -19,16 +19,24 @@ pub(super) struct ClusterRow {
 
 impl Store {
     /// Says that the store was restored from a backup of this moment. The next term is above `floor`, and whoever leads it waits for nodes
-    /// before it grants GPUs. Returns the term that the next is above.
-    pub async fn mark_restored(&self, backup_at: Timestamp, floor: Term) -> Result<Term, StoreError> {
+    /// before it grants GPUs. The audit says so too. Returns the term that the next is above. `now`: by the clock of this machine.
+    pub async fn mark_restored(&self, backup_at: Timestamp, floor: Term, now: Timestamp) -> Result<Term, StoreError> {
+        let marked = self.marked_restored(backup_at, floor, now).await;
+        marked.map_err(StoreError::during("raising the term of a restored database"))
+    }
+
+    async fn marked_restored(&self, backup_at: Timestamp, floor: Term, now: Timestamp) -> Result<Term, sqlx::Error> {
+        let mut tx = self.writer.begin().await?;
         let term = sqlx::query_scalar!(
             "UPDATE cluster SET term = GREATEST(term, $1), restored_backup_at = $2 RETURNING term",
             integer(floor.0),
             time(backup_at),
         )
-        .fetch_one(&self.writer)
-        .await
-        .map_err(StoreError::during("raising the term of a restored database"))?;
+        .fetch_one(&mut *tx)
+        .await?;
+        let deed = AuditEntry::restored(now, time(backup_at), Term(unsigned(term)));
+        audit::insert(&mut tx, &[deed]).await?;
+        tx.commit().await?;
         Ok(Term(unsigned(term)))
     }
 

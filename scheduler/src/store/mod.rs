@@ -6,6 +6,7 @@
 mod allocations;
 mod arrays;
 mod audit;
+mod audit_seals;
 mod authorities;
 mod backups;
 mod browser_sessions;
@@ -32,6 +33,7 @@ mod predicted_starts;
 mod projects;
 mod realised_goodput;
 mod reservations;
+mod roles;
 mod secrets;
 mod servers;
 mod spans;
@@ -46,11 +48,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headway_types::Term;
-use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool};
 
 pub use arrays::ArrayFilter;
 pub use audit::{AuditEntry, AuditFilter, AuditLine, AuditResult};
+pub use audit_seals::{AuditHead, Unsealed};
 pub use authorities::{NewAuthority, Retirement};
 pub use backups::{Contents, HeldSnapshot, Unled};
 pub use browser_sessions::{BrowserSession, Sessions};
@@ -64,6 +67,7 @@ pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use predicted_starts::{Awaited, MetStart, PredictedStart};
 pub use realised_goodput::Met;
+pub use roles::GrantError;
 pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
 pub use servers::{KnownServer, Leadership, Server};
 pub(crate) use servers::{former, tell_and_ask, tell_of_the_end};
@@ -83,6 +87,17 @@ const READ_TIMEOUT: &str = "15s";
 const WRITE_TIMEOUT: &str = "15s";
 /// Nor where others stand by: a leader that is stopped in a commit holds the row that the next leader changes.
 const SHORT_WRITE_TIMEOUT: &str = "3s";
+
+/// How long a connection may take to say that it is still there.
+const PULSE: Duration = Duration::from_secs(2);
+/// So that Postgres keeps nothing for a server whose machine, or whose connection, is gone without a word: it would for two hours, and have no room for
+/// new connections.
+const VANISHED: [(&str, &str); 4] = [
+    ("tcp_keepalives_idle", "5"),
+    ("tcp_keepalives_interval", "2"),
+    ("tcp_keepalives_count", "3"),
+    ("client_connection_check_interval", "10s"),
+];
 
 /// Schema changes, applied in order at start and before any test.
 static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
@@ -116,6 +131,9 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// Postgres has not said whether it was done, on a connection that it may know nothing of any more.
+    #[error("no answer from Postgres in time")]
+    Unanswered,
     /// An acknowledged write could be lost with this database.
     #[error("the database does not keep what it has confirmed: {setting} is off")]
     NotDurable { setting: &'static str },
@@ -126,6 +144,11 @@ pub enum StoreError {
     Sealed(#[source] OpenError),
     #[error("drawing random bytes")]
     NoEntropy(#[source] getrandom::Error),
+    /// This server's role owns nothing, so that it cannot change the audit either.
+    #[error(
+        "the schema lacks migrations {pending:?}, and the role of this server may not run them: `headway admin migrate --grant ROLE` as the owner of the tables does"
+    )]
+    SchemaBehind { pending: Vec<i64> },
     /// The schema could not be brought up to date.
     #[error("migrating the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -155,14 +178,24 @@ impl<T, C> Page<T, C> {
     }
 }
 
-/// A confirmed commit is on disk, whatever the database's or the role's own settings say.
+/// A confirmed commit is on disk, whatever the database's or the role's own settings say. Whoever does not answer is not asked again.
 fn durable(options: PgPoolOptions) -> PgPoolOptions {
-    options.acquire_timeout(Duration::from_secs(10)).after_connect(|connection, _| {
+    let options = options.acquire_timeout(Duration::from_secs(10)).after_connect(|connection, _| {
         Box::pin(async move {
             sqlx::query("SET synchronous_commit = on").execute(connection).await?;
             Ok(())
         })
-    })
+    });
+    // The pool's own test of a connection waits for as long as the kernel repeats what nobody hears: a quarter of an hour.
+    options
+        .test_before_acquire(false)
+        .before_acquire(|connection, _| Box::pin(answers(connection)))
+        .after_release(|connection, _| Box::pin(answers(connection)))
+}
+
+/// Whether the other end is still there: it may have vanished without a word, with its machine or with what a firewall knew of the connection.
+async fn answers(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    Ok(matches!(tokio::time::timeout(PULSE, connection.ping()).await, Ok(Ok(()))))
 }
 
 impl Store {
@@ -179,6 +212,7 @@ impl Store {
     async fn connect_within(options: PgConnectOptions, timeout: &str) -> Result<Self, StoreError> {
         let connecting = || StoreError::during("connecting to Postgres");
         // A server that is stopped in the middle of a commit holds its rows no longer than this.
+        let options = options.options(VANISHED);
         let writing = options.clone().options([("idle_in_transaction_session_timeout", timeout)]);
         let writer =
             durable(PgPoolOptions::new().max_connections(2)).connect_with(writing).await.map_err(connecting())?;
@@ -192,8 +226,14 @@ impl Store {
         Ok(Self { pool, writer, unknown_tokens: Arc::default(), unknown_sessions: Arc::default(), keyring: None })
     }
 
-    /// Brings the schema up to date; safe to repeat.
+    /// Brings the schema up to date; safe to repeat. A role that owns nothing only looks whether it is.
     pub async fn migrate(&self) -> Result<(), StoreError> {
+        let looking = || StoreError::during("looking at the schema");
+        let mut connection = self.writer.acquire().await.map_err(looking())?;
+        if let Some(found) = roles::as_it_is(&mut connection).await.map_err(looking())? {
+            return found;
+        }
+        drop(connection);
         MIGRATIONS.run(&self.writer).await.map_err(StoreError::Migrate)
     }
 

@@ -21,7 +21,7 @@ export function GoodputChart({ jobs, colours }: Props) {
   const shown = useMemo(() => jobs.filter((job) => job.started_at).slice(0, 8), [jobs]);
   const series = useSeries(shown);
   const [asTable, setAsTable] = useState(false);
-  const lines: Line[] = shown.map((job, index) => ({
+  const measured: Line[] = shown.map((job, index) => ({
     name: job.name,
     colour: colours.get(job.id) ?? "#888888",
     points: (series[index]?.data?.points ?? []).map((point) => ({
@@ -29,13 +29,15 @@ export function GoodputChart({ jobs, colours }: Props) {
       value: point.goodput_tokens_per_second ?? null,
     })),
   }));
+  // Whoever tells no steps has no area, and no place in the legend.
+  const lines = measured.filter((line) => line.points.some((point) => point.value !== null));
   const total = shown.reduce((sum, job) => sum + (job.goodput_tokens_per_second ?? 0), 0);
+  const running = shown.filter((job) => job.state === "running").length;
   if (shown.length === 0) return <p className="muted">No job has trained yet.</p>;
   return (
     <>
       <p className="muted" style={{ margin: "0 0 6px" }} aria-live="off">
-        Now {si(total)} reference tokens per second over {shown.filter((job) => job.state === "running").length} running
-        jobs.{" "}
+        Now {si(total)} reference tokens per second over {running === 1 ? "1 running job" : `${running} running jobs`}.{" "}
         <button className="pill" style={{ background: "none", cursor: "pointer" }} onClick={() => setAsTable(!asTable)}>
           {asTable ? "View as chart" : "View as table"}
         </button>
@@ -43,7 +45,7 @@ export function GoodputChart({ jobs, colours }: Props) {
       {asTable ? <Table lines={lines} /> : <Canvas lines={lines} />}
       <div className="legend">
         {lines.map((line) => (
-          <span key={line.name}>
+          <span key={line.name + line.colour}>
             <span className="swatch" style={{ background: line.colour }} />
             {line.name}
           </span>

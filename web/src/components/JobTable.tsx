@@ -97,8 +97,10 @@ function Row({ job, colour }: { job: Job; colour: string | undefined }) {
               </span>
             )}
           </>
-        ) : (
+        ) : job.progress_tokens > 0 ? (
           `${si(job.progress_tokens)} tokens`
+        ) : (
+          "–"
         )}
       </td>
       <td>{duration(job.eta_seconds)}</td>

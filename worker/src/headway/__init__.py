@@ -31,6 +31,7 @@ from headway.sdk import (
     resharded,
     stopped,
 )
+from headway.secret_files import MissingSecret, secret
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Environment",
     "Execution",
     "Layout",
+    "MissingSecret",
     "NoiseAverage",
     "NoiseSample",
     "NoiseScale",
@@ -59,5 +61,6 @@ __all__ = [
     "report_steps",
     "resharded",
     "saving",
+    "secret",
     "stopped",
 ]

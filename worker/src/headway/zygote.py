@@ -44,6 +44,7 @@ PRELOADED = (
 )
 MODULES = ("headway.run", "headway.trainer")
 MAX_REQUEST_BYTES = 4 << 20
+MAX_DESCRIPTORS = 64  # three, and one for each secret
 SET_UP_TIMEOUT_S = 5.0
 CANNOT_ENTER = 126
 
@@ -118,7 +119,7 @@ class _Agent:
         """None once the agent is gone."""
         text, descriptors = b"", []
         while not text.endswith(b"\n"):
-            data, more, _, _ = socket.recv_fds(self.connection, 1 << 16, 8)
+            data, more, _, _ = socket.recv_fds(self.connection, 1 << 16, MAX_DESCRIPTORS)
             descriptors += more
             text += data
             if not data or len(text) > MAX_REQUEST_BYTES:
@@ -160,7 +161,7 @@ class _Zygote:
         """In the new process: becomes what the agent's shell is to a cold start, waits for the word to go, forks the
         worker and watches it. Returns in the worker only."""
         try:
-            output, exit_status, go = descriptors
+            output, exit_status, go, *secrets = descriptors
             os.setpgid(0, 0)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, lambda *_: None)
@@ -170,6 +171,7 @@ class _Zygote:
             module, *arguments = request["arguments"]
             if module not in MODULES:
                 raise Refusal(f"it does not run {module}")
+            variables.update(_handed(request.get("secrets", []), secrets))
             os.environ.clear()
             self._shown.show([sys.orig_argv[0], "-m", module, *arguments], variables)
             os.environ.update(variables)
@@ -187,6 +189,19 @@ class _Zygote:
         os.close(go)
         _supervise(exit_status, request["directory"])
         return Launch(module, arguments, os.getcwd())
+
+
+def _handed(names: list[str], descriptors: list[int]) -> dict[str, str]:
+    """How the job finds its secrets: by descriptors, which what it starts inherits, and by paths that last as long as
+    this process, which watches over the worker."""
+    if len(names) != len(descriptors):
+        raise Refusal(f"{len(names)} secrets were named and {len(descriptors)} came")
+    found = {}
+    for name, descriptor in zip(names, descriptors, strict=True):
+        os.set_inheritable(descriptor, True)
+        found[f"HEADWAY_SECRET_{name}_FD"] = str(descriptor)
+        found[f"{name}_FILE"] = f"/proc/{os.getpid()}/fd/{descriptor}"
+    return found
 
 
 def _leave(end: SystemExit) -> None:

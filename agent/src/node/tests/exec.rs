@@ -6,8 +6,8 @@ use uuid::Uuid;
 use super::*;
 
 /// Beside rank 0 of generation 1, with all it wrote when it is over.
-struct Told {
-    stdout: String,
+pub(super) struct Told {
+    pub(super) stdout: String,
     stderr: String,
     ended: ExecEnded,
 }
@@ -34,7 +34,7 @@ async fn rest(agent: &Agent, exec: Uuid, mut piece: ExecPiece) -> Told {
     }
 }
 
-async fn told(agent: &Agent, order: &LaunchOrder, line: &str) -> Told {
+pub(super) async fn told(agent: &Agent, order: &LaunchOrder, line: &str) -> Told {
     let request = start(order, line, 20.0);
     let exec = request.exec;
     let first = agent.execs.answer(request).await;

@@ -1,4 +1,4 @@
-//! Secrets reach workers' environments and nothing else on the node.
+//! Secrets reach workers and nothing else on the node: as open files, or as variables where the job says so.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,18 @@ use headway_types::Blame;
 
 use super::*;
 
-const VALUE: &str = "hunter22-of-the-team";
+/// Of this test alone: others run beside it.
+fn value() -> String {
+    format!("hunter22-of-{}", std::process::id())
+}
 
 fn secrets() -> Secrets {
-    [("HF_TOKEN".to_owned(), Secret::new(VALUE))].into()
+    [("HF_TOKEN".to_owned(), Secret::new(value()))].into()
 }
 
 fn of_needing(mut order: LaunchOrder) -> LaunchOrder {
     order.run.secrets.insert("HF_TOKEN".into(), "team-hf".into());
+    order.run.secret_files.insert("HF_TOKEN".into());
     order
 }
 
@@ -33,17 +37,62 @@ fn holding(dir: &Path, text: &str) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Processes whose environment or arguments show the text.
+fn showing(text: &str) -> Vec<String> {
+    let own = std::process::id().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let processes = processes.filter(|path| !path.ends_with(&own));
+    let shown = |path: &PathBuf| {
+        ["environ", "cmdline"].iter().any(|file| {
+            let shown = std::fs::read(path.join(file)).unwrap_or_default();
+            shown.windows(text.len()).any(|window| window == text.as_bytes())
+        })
+    };
+    processes.filter(shown).map(|path| path.display().to_string()).collect()
+}
+
+/// Asks by the path, twice, below a program that hands on no descriptors, and by the descriptor; says how many letters each found, then stays.
+const ASKS: &str = r#"
+echo path $(cat "$HF_TOKEN_FILE" | wc -c) $(cat "$HF_TOKEN_FILE" | wc -c)
+echo child $(python3 -c 'import subprocess; print(subprocess.run(["sh", "-c", "cat $HF_TOKEN_FILE"], close_fds=True, capture_output=True).stdout)' | wc -c)
+echo descriptor $(eval "cat <&$HEADWAY_SECRET_HF_TOKEN_FD" | wc -c) $(cat /proc/self/fd/$HEADWAY_SECRET_HF_TOKEN_FD | wc -c)
+echo variable ${HF_TOKEN-none}
+sleep 60
+"#;
+
 #[tokio::test]
-async fn a_worker_has_its_secret_and_no_file_of_the_agent_does() {
+async fn a_worker_reads_its_secret_from_a_file_in_memory_and_nothing_else_on_the_node_has_it() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 1);
-    let order = of_needing(agent.order(&dir, 1, "echo ${#HF_TOKEN} letters; sleep 60"));
+    let order = of_needing(agent.order(&dir, 1, ASKS));
     agent.launch_with(&order, secrets()).await;
-    agent.output(&order, 0, &format!("{} letters", VALUE.len())).await;
-    assert_eq!(holding(dir.path(), VALUE), Vec::<PathBuf>::new());
+    let said = agent.output(&order, 0, "variable").await;
+    // Python shows bytes as b'…'.
+    let (length, shown) = (value().len(), value().len() + "b''\n".len());
+    let expected = format!("path {length} {length}\nchild {shown}\ndescriptor {length} {length}\nvariable none\n");
+    assert_eq!(said, expected);
+    assert_eq!(showing(&value()), Vec::<String>::new());
+    assert_eq!(holding(dir.path(), &value()), Vec::<PathBuf>::new());
+
+    let beside = super::exec::told(&agent, &order, "env; ls -l /proc/self/fd").await.stdout;
+    assert!(beside.contains("HEADWAY_JOB_ID") && !beside.contains("HF_TOKEN"), "{beside}");
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
-    assert_eq!(holding(dir.path(), VALUE), Vec::<PathBuf>::new());
+    assert_eq!(holding(dir.path(), &value()), Vec::<PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_job_that_asks_for_variables_gets_variables() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    let line = "echo ${#HF_TOKEN} letters, file ${HF_TOKEN_FILE-none}; ls /proc/self/fd | wc -w; sleep 60";
+    let mut order = of_needing(agent.order(&dir, 1, line));
+    order.run.secret_files.clear();
+    agent.launch_with(&order, secrets()).await;
+    agent.output(&order, 0, &format!("{} letters, file none\n", value().len())).await;
+    assert_eq!(holding(dir.path(), &value()), Vec::<PathBuf>::new());
+    agent.stop(&order, StopMode::Kill).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
 
 #[tokio::test]

@@ -85,6 +85,7 @@ fn run(run: wire::Run) -> Read<Run> {
         workdir: run.workdir,
         env: run.env,
         secrets: run.secrets,
+        secret_files: run.secret_files.into_iter().collect(),
         hooks: run.hooks.map(hooks).transpose()?.unwrap_or_default(),
         progress: run.progress.map(progress),
     })

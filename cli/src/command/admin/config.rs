@@ -2,11 +2,10 @@
 
 use std::path::Path;
 
+use chrono::Utc;
 use clap::{ArgMatches, Args as _, CommandFactory as _, Subcommand};
 use headway_scheduler::store::Checkup;
-use headway_scheduler::{Keyring, TlsPaths};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use headway_scheduler::{Certificates, Keyring, TlsPaths};
 use serde::Serialize;
 
 use super::doctor::report;
@@ -15,7 +14,7 @@ use crate::bundle::redacted;
 use crate::command::server::Server;
 use crate::doctor::{Finding, database};
 use crate::failure::Failure;
-use crate::output::Printer;
+use crate::output::{Printer, moment};
 use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
@@ -78,7 +77,7 @@ fn settings(matches: &ArgMatches) -> Vec<Setting> {
 async fn validate(mut server: Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     let url = server.database_url.take();
-    let key = server.secrets_key_file.clone();
+    let (key, command) = (server.secrets_key_file.clone(), server.secrets_key_command.clone());
     if url.is_none() {
         // The server makes one below the data directory.
         server.checkpoint_root.get_or_insert_with(|| "checkpoints".into());
@@ -105,6 +104,9 @@ async fn validate(mut server: Server) -> Vec<Finding> {
         }
     }
     findings.extend(key.as_deref().map(secrets_key));
+    findings.extend(command.map(|command| {
+        Finding::skipped("secrets' key", format!("{command:?} prints it: it runs when the server starts, and not here"))
+    }));
     findings.extend(match &url {
         Some(url) => reachable(url).await,
         None => vec![Finding::skipped("database", "a private one below the data directory")],
@@ -135,17 +137,20 @@ async fn reachable(url: &str) -> Vec<Finding> {
     }
 }
 
-/// Whether certificate and key are a pair.
+/// Whether certificate and key are a pair, and for how long.
 fn tls(paths: &TlsPaths) -> Finding {
-    let pair = || -> anyhow::Result<usize> {
-        let chain = CertificateDer::pem_file_iter(&paths.certificate)?.collect::<Result<Vec<_>, _>>()?;
-        let (length, key) = (chain.len(), PrivateKeyDer::from_pem_file(&paths.key)?);
-        rustls::ServerConfig::builder().with_no_client_auth().with_single_cert(chain, key)?;
-        Ok(length)
-    };
-    match pair() {
-        Ok(length) => Finding::ok("TLS", format!("certificate ({length} in the chain) and key are a pair")),
-        Err(error) => Finding::fail("TLS", format!("{error:#}"), "both are PEM files, of one pair"),
+    let renew = "renew both files; a running server reads them within a minute";
+    match Certificates::read(paths) {
+        Ok(read) => match (read.ends_at() - Utc::now()).num_days() {
+            days if days < 0 => {
+                Finding::fail("TLS", format!("the certificate ended at {}", moment(read.ends_at())), renew)
+            }
+            days if days < 14 => Finding::warn("TLS", format!("the certificate ends in {days} days"), renew),
+            days => Finding::ok("TLS", format!("certificate and key are a pair, for {days} days")),
+        },
+        Err(error) => {
+            Finding::fail("TLS", format!("{:#}", anyhow::Error::new(error)), "both are PEM files, of one pair")
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Doctor {
     secrets_key_file: Option<PathBuf>,
 }
 
-const COLUMNS: [Column; 3] = [Column::new("").state(), Column::new("CHECK"), Column::new("FOUND")];
+const COLUMNS: [Column; 3] = [Column::new("").state(), Column::new("CHECK"), Column::new("FOUND").wrap(24)];
 
 #[derive(Serialize)]
 struct Report {

@@ -1,5 +1,7 @@
-//! `headway admin migrate`: brings the schema of a database up to this release ahead of an upgrade. The server does the same at its start.
+//! `headway admin migrate`: brings the schema of a database up to this release ahead of an upgrade, which the server does at its start as well where its
+//! role may; and lets a role run servers that owns nothing.
 
+use clap::Args;
 use headway_scheduler::PrivatePostgres;
 use headway_scheduler::store::{Checkup, Store};
 use serde::Serialize;
@@ -8,6 +10,15 @@ use super::backup::Whose;
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
 
+#[derive(Args, Clone, Debug)]
+pub struct Migrate {
+    #[command(flatten)]
+    whose: Whose,
+    /// Then let this role run servers: it may do what they need, and of the audit no more than read it and add to it. Run it as the owner of the tables, after each upgrade.
+    #[arg(long, value_name = "ROLE")]
+    grant: Option<String>,
+}
+
 /// A change of the schema.
 #[derive(Serialize)]
 struct Migration {
@@ -15,7 +26,7 @@ struct Migration {
     name: String,
 }
 
-pub async fn run(print: &Printer, whose: Whose, dry_run: bool) -> Result<(), Failure> {
+pub async fn run(print: &Printer, Migrate { whose, grant }: Migrate, dry_run: bool) -> Result<(), Failure> {
     let url = match whose.database_url {
         Some(url) => url,
         None => {
@@ -37,9 +48,12 @@ pub async fn run(print: &Printer, whose: Whose, dry_run: bool) -> Result<(), Fai
     }
     let pending: Vec<Migration> =
         found.pending.into_iter().map(|(version, name)| Migration { version, name }).collect();
-    if !dry_run && !pending.is_empty() {
+    if !dry_run && (!pending.is_empty() || grant.is_some()) {
         let store = Store::connect(options()?).await.map_err(failed)?;
         store.migrate().await.map_err(failed)?;
+        if let Some(role) = &grant {
+            store.grant_to(role).await.map_err(|error| Failure::from(anyhow::Error::new(error)))?;
+        }
         store.close().await;
     }
     if print.structured() {
@@ -52,6 +66,11 @@ pub async fn run(print: &Printer, whose: Whose, dry_run: bool) -> Result<(), Fai
         (0, _) => say!("The schema is this release's already")?,
         (some, true) => say!("{some} would be run; they are safe beside a server of the release before")?,
         (some, false) => say!("{some} have been run; servers of the release before go on")?,
+    }
+    match (grant, dry_run) {
+        (None, _) => {}
+        (Some(role), true) => say!("{role} would be let run servers")?,
+        (Some(role), false) => say!("{role} may run servers, and of the audit only read it and add to it")?,
     }
     Ok(())
 }

@@ -23,6 +23,12 @@ pub fn text(node: &Node) -> String {
     line("trouble", (!troubles.is_empty()).then(|| troubles.join("; ")));
     let healthy = node.gpus.iter().filter(|gpu| gpu.healthy).count();
     line("GPUs", Some(format!("{healthy} of {} healthy, {}", node.gpus.len(), node.gpu_type)));
+    let isolated = match (node.isolated, &node.not_isolated_reason) {
+        (true, _) => "isolated: jobs open no GPU that they were not granted".to_owned(),
+        (false, Some(reason)) => format!("not isolated: {reason}"),
+        (false, None) => "not isolated".to_owned(),
+    };
+    line("isolation", Some(isolated));
     line("fabric", Some(node.fabric_domain.clone()));
     let gib = |bytes: u64| format!("{:.0} GiB", bytes as f64 / (1u64 << 30) as f64);
     let shm = node.shm_bytes.map(|bytes| format!(", {} shared", gib(bytes))).unwrap_or_default();

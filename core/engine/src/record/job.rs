@@ -257,7 +257,20 @@ impl Job {
     /// "12.5 GPU-hours"; nothing to say of a job without a budget.
     pub(crate) fn budget_in_words(&self) -> String {
         let hours = self.spec.limits.budget.map_or(0.0, |budget| budget.0 / 3_600.0);
-        format!("{hours} GPU-hours")
+        let told = format!("{hours:.2}");
+        format!("{} GPU-hours", told.trim_end_matches('0').trim_end_matches('.'))
+    }
+
+    /// "train has ended: it has succeeded"; of one that has not, what it is.
+    #[must_use]
+    pub fn ended_in_words(&self) -> String {
+        let name = &self.spec.name;
+        match &self.state {
+            JobState::Succeeded { .. } => format!("{name} has ended: it has succeeded"),
+            JobState::Failed { .. } => format!("{name} has ended: it has failed"),
+            JobState::Cancelled { .. } => format!("{name} has ended: it was cancelled"),
+            state => format!("{name} is {state}"),
+        }
     }
 
     /// A job as it is submitted.

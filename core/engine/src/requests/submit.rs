@@ -156,10 +156,11 @@ impl Engine {
         let (spec, range) = (&job.spec, &job.spec.role().gpus);
         let waits: String =
             job.open_dependencies().map(|one| format!("; it {}", one.in_words(&spec.project))).collect();
-        let message = format!(
-            "{} asks for {} to {} GPUs in project {}{waits}{lacks}",
-            spec.name, range.min, range.max, spec.project
-        );
+        let gpus = match range.min == range.max {
+            true => range.max.words(),
+            false => format!("{} to {}", range.min, range.max.words()),
+        };
+        let message = format!("{} asks for {gpus} in project {}{waits}{lacks}", spec.name, spec.project);
         let job = Arc::new(job);
         self.seen.jobs.insert(id, Arc::new(JobSeen::new(&job, None, &self.seen.lessons)));
         self.facts.add_job(job.clone());

@@ -39,7 +39,7 @@ impl Engine {
             return;
         };
         if let Some(why) = round.kind.terms.as_deref().and_then(|terms| self.unmet(terms, &plan)) {
-            let note = Note::new("plan.failed", format!("there is no such plan: {why}")).plan(plan.id);
+            let note = Note::new("plan.unmet", format!("there is no such plan: {why}")).plan(plan.id);
             return self.facts.note(note);
         }
         self.take_verdicts(&plan, &round.request);
@@ -99,7 +99,11 @@ impl Engine {
     }
 
     fn propose(&mut self, plan: Arc<Plan>, asked_by: Option<Actor>, terms: Option<Arc<Rebalancing>>) {
-        let same = |one: &Arc<PlanRecord>| one.plan.assignments == plan.assignments && one.plan.parent == plan.parent;
+        // What is foretold moves with every report: an approver who reads on would find each proposal stale.
+        let given = |plan: &Plan| -> Vec<_> {
+            plan.assignments.iter().map(|(job, one)| (*job, one.placement.clone(), one.configuration)).collect()
+        };
+        let same = |one: &Arc<PlanRecord>| one.plan.parent == plan.parent && given(&one.plan) == given(&plan);
         if asked_by.is_none() {
             if self.facts.proposals.values().any(same) {
                 return;

@@ -29,7 +29,8 @@ impl Situation<'_> {
             let name = || self.facts.node_name(*node);
             let (message, blame, incident) = match part {
                 Part::Ended(GroupOutcome::Failed { exit_code, fault }) => {
-                    let code = exit_code.map_or(String::new(), |code| format!(" (exit code {code})"));
+                    let untold = exit_code.filter(|code| !fault.message.contains(&format!("exited with code {code}")));
+                    let code = untold.map_or(String::new(), |code| format!(" (exit code {code})"));
                     let message = format!("on node {}: {}{code}", name(), fault.message);
                     (message, fault.blame, Some(Incident::GroupFailed(job)))
                 }

@@ -275,6 +275,9 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("get_user", Act::Look),
     ("put_user", Act::NamePeople),
     ("audit", Act::ReadAudit),
+    ("audit_head", Act::ReadAudit),
+    ("verify_audit", Act::ReadAudit),
+    ("export_audit", Act::ReadAudit),
 ];
 
 /// What the operation does; `None`: nobody has said it, so nobody may.

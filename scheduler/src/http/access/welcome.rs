@@ -79,7 +79,7 @@ async fn over(state: &HttpState, brought: &Credential, scope: TokenScope) {
         }
         match state.authenticate(brought, None).await {
             Ok(caller) if caller.scope() != scope => return,
-            Err(problem) if problem.status() == StatusCode::UNAUTHORIZED => return,
+            Err(refused) if refused.problem.status() == StatusCode::UNAUTHORIZED => return,
             // A store that does not answer says nothing about its readers.
             Ok(_) | Err(_) => {}
         }

@@ -4,7 +4,7 @@ use headway_api::v1;
 use headway_engine::record::{UserLoad, UserQuota};
 
 use super::time;
-use crate::store::{AuditLine, BrowserSession, SecretOwnerKind, SecretRow, Token, User};
+use crate::store::{BrowserSession, SecretOwnerKind, SecretRow, Token, User};
 
 pub fn token(of: &Token) -> v1::Token {
     v1::Token {
@@ -54,24 +54,5 @@ pub fn secret(of: SecretRow) -> v1::Secret {
         set_at: time(of.set_at),
         set_by: of.set_by,
         used_at: of.used_at.map(time),
-    }
-}
-
-pub fn audit_line(of: &AuditLine) -> v1::AuditLine {
-    let entry = of.entry.clone();
-    v1::AuditLine {
-        id: of.id,
-        at: time(entry.done_at),
-        actor: entry.actor,
-        token_id: entry.token_id,
-        address: entry.address,
-        action: entry.action,
-        subjects: entry.subjects,
-        reason: entry.reason,
-        before: entry.before,
-        after: entry.after,
-        request_id: entry.request_id,
-        result: super::snake_name(&entry.result),
-        code: entry.code,
     }
 }

@@ -19,7 +19,7 @@ use headway_api::v1;
 use headway_engine::view::View;
 use headway_types::{JobId, NodeId, NodeSlice, Timestamp};
 
-pub use access::{audit_line, browser_session, secret, token, user};
+pub use access::{browser_session, secret, token, user};
 pub use arrays::{array, array_done, job_array};
 pub use history::{allocation, checkpoint, delivery, event, series_point, tried, untried};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};

@@ -42,6 +42,7 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         local_disk_bytes: inventory.local_disk.map(|bytes| bytes.0),
         address: inventory.address.clone(),
         isolated: inventory.isolated,
+        not_isolated_reason: inventory.not_isolated_reason.clone(),
         agent_version: inventory.agent_version.clone(),
         policy: record.policy.kind(),
         policy_by: by.cloned(),

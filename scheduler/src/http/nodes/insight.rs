@@ -69,7 +69,7 @@ pub async fn node_health(
 }
 
 fn found<'v>(view: &'v View, id: NodeId, name: &str) -> Result<&'v NodeView, Problem> {
-    view.nodes.get(&id).map(AsRef::as_ref).ok_or_else(|| Problem::not_found(format!("no node {name}")))
+    view.nodes.get(&id).map(AsRef::as_ref).ok_or_else(|| lookup::no_node(name))
 }
 
 /// The newest first.

@@ -33,7 +33,8 @@ pub fn effect(of: Leaving, view: &View, input: &PlanInput, without: &Plan) -> Op
     let free_at = if stays { moved.zip(of.deadline).map(|(moved, deadline)| moved.max(deadline)) } else { moved };
     Some(v1::DrainEffect {
         gpus: node.held.len() as u32,
-        gpu_hours: jobs.iter().filter_map(|one| one.gpu_hours).sum(),
+        // A sum of nothing is minus zero.
+        gpu_hours: jobs.iter().filter_map(|one| one.gpu_hours).fold(0.0, |sum, hours| sum + hours),
         free_at: free_at.map(time),
         jobs,
     })

@@ -6,6 +6,7 @@ use headway_types::ProjectRole;
 use super::contract::{filled, operations};
 use super::*;
 use crate::http::access::{Act, Standing, act_of};
+use crate::store::{AuditFilter, AuditResult};
 
 const PROJECTS: [(&str, Openness); 3] =
     [("free", Openness::Open), ("club", Openness::Closed), ("vault", Openness::Private)];
@@ -109,7 +110,7 @@ async fn every_route_is_open_to_whom_the_table_says_and_to_nobody_else() {
         let submitted = served.send_json(Method::POST, "ada", "/jobs", &array).await;
         arrays.push(submitted.body["jobs"][0]["array"]["array_id"].as_str().unwrap().to_owned());
     }
-    let mut asked = 0;
+    let (mut asked, mut refused) = (0, BTreeSet::new());
     for (method, path, operation) in operations() {
         let id = operation["operationId"].as_str().unwrap();
         let act = act_of(id).unwrap_or_else(|| panic!("{id} has no rule: say in access/table.rs who may do it"));
@@ -117,11 +118,16 @@ async fn every_route_is_open_to_whom_the_table_says_and_to_nobody_else() {
             for (index, (project, _)) in PROJECTS.iter().enumerate() {
                 let of = if path.starts_with("/arrays/") { &arrays[index] } else { &jobs[index] };
                 let request = request(&method, &path, &operation, who, project, of);
+                let dry = request.uri().query().is_some();
                 let reply = served.router.clone().oneshot(request).await.unwrap();
                 let status = reply.status();
                 let expected = act.rule().admits(standing(act, caller, index));
                 let shown = format!("{who}: {method} {path} in {project} is {status}, {act:?}");
                 asked += 1;
+                if status == StatusCode::FORBIDDEN && !dry {
+                    let actor = if *who == "node" { "agent".to_owned() } else { format!("user:{who}") };
+                    refused.insert((actor, id.to_owned()));
+                }
                 // The stream of whoever is let in never ends.
                 if status.is_success() {
                     assert!(expected, "{shown}");
@@ -141,6 +147,21 @@ async fn every_route_is_open_to_whom_the_table_says_and_to_nobody_else() {
         }
     }
     assert!(asked > 1_500, "{asked} requests");
+
+    // Each of them is in the audit, whoever it was.
+    assert!(refused.len() > 100, "{refused:?}");
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let filter = AuditFilter { result: Some(AuditResult::Refused), limit: 10_000, ..AuditFilter::default() };
+    loop {
+        let lines = served.store.audit(&filter).await.unwrap().items;
+        let told: BTreeSet<_> = lines.into_iter().map(|line| (line.entry.actor, line.entry.action)).collect();
+        let missing: Vec<_> = refused.difference(&told).collect();
+        if missing.is_empty() {
+            break;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "not in the audit: {missing:?}");
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test]

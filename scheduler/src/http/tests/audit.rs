@@ -1,8 +1,12 @@
 //! The audit: every mutation and refusal, with what it changed, and never changed itself.
 
-use sqlx::ConnectOptions;
+use std::collections::BTreeMap;
+
+use sqlx::{AssertSqlSafe, ConnectOptions};
 
 use super::*;
+use crate::audit::{sealer, verify_file};
+use crate::store::{AuditFilter, AuditResult};
 
 /// Newest first.
 async fn lines(served: &Served, query: &str) -> Vec<v1::AuditLine> {
@@ -127,4 +131,187 @@ async fn lines_are_paged_and_neither_changed_nor_removed() {
         assert!(refused.to_string().contains("append-only"), "{forbidden}: {refused}");
     }
     assert_eq!(lines(&served, "").await.len(), 3);
+}
+
+#[tokio::test]
+async fn what_only_a_handler_can_refuse_is_told_once_too() {
+    let served = Served::start().await;
+    served.send_json(Method::PUT, "root", "/projects/club", &json!({})).await;
+    served.send_json(Method::PUT, "root", "/projects/club/members/ada", &json!({"role": "user"})).await;
+    let job =
+        json!({"version": 1, "name": "one", "project": "club", "resources": {"gpus": 1}, "run": {"command": ["true"]}});
+    assert_eq!(served.send_json(Method::POST, "bob", "/jobs", &job).await.problem(StatusCode::FORBIDDEN), "forbidden");
+    let token = json!({"name": "t", "user": "zoe", "scope": "user"});
+    assert_eq!(served.send_json(Method::POST, "bob", "/auth/tokens", &token).await.status, StatusCode::FORBIDDEN);
+    assert_eq!(served.get("node", "/jobs").await.status, StatusCode::FORBIDDEN);
+    let all = "/audit?result=refused";
+    let told = |answer: &Answer| answer.body["items"].as_array().map_or(0, Vec::len);
+    served.until("opal", all, |answer| told(answer) == 3).await;
+    let mut told: Vec<_> = lines(&served, "?result=refused")
+        .await
+        .into_iter()
+        .map(|line| (line.actor, line.action, line.token_id.is_some()))
+        .collect();
+    told.sort();
+    let of = |actor: &str, action: &str| (actor.to_owned(), action.to_owned(), true);
+    assert_eq!(told, [of("agent", "list_jobs"), of("user:bob", "create_token"), of("user:bob", "submit")]);
+}
+
+#[tokio::test]
+async fn whoever_guesses_tokens_is_told_of_in_one_line() {
+    let served = Served::start().await;
+    for number in 0..40 {
+        served.get(&format!("guess-{number}"), "/jobs").await;
+    }
+    served.get("root", "/jobs").await;
+    let filter = AuditFilter { result: Some(AuditResult::Refused), limit: 100, ..AuditFilter::default() };
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let told = loop {
+        let told = served.store.audit(&filter).await.unwrap().items;
+        if !told.is_empty() {
+            break told;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "no line");
+        tokio::task::yield_now().await;
+    };
+    let entry = &told[0].entry;
+    assert_eq!((told.len(), &*entry.actor, entry.code.as_deref()), (1, "nobody", Some("too_many_wrong_tokens")));
+}
+
+/// Six sealed lines.
+async fn chained() -> Served {
+    let served = Served::start().await;
+    for key in ["1", "2", "3", "4", "5", "6"] {
+        served.submit("ada", JOB, key).await;
+    }
+    assert_eq!(served.store.seal_audit(4).await.unwrap(), 4);
+    assert_eq!(served.store.seal_audit(4).await.unwrap(), 2);
+    served
+}
+
+/// As somebody does who owns the tables, or has taken over the database.
+async fn tamper(served: &Served, sql: &str) {
+    let mut connection = served.options.connect().await.unwrap();
+    let sql = format!(
+        "ALTER TABLE audit DISABLE TRIGGER ALL; ALTER TABLE audit_seals DISABLE TRIGGER ALL; {sql};
+        ALTER TABLE audit ENABLE TRIGGER ALL; ALTER TABLE audit_seals ENABLE TRIGGER ALL"
+    );
+    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
+}
+
+async fn verified(served: &Served, query: &str) -> v1::AuditVerification {
+    let answer = served.get("opal", &format!("/audit/verify{query}")).await;
+    assert_eq!(answer.status, StatusCode::OK, "{}", answer.body);
+    serde_json::from_value(answer.body).unwrap()
+}
+
+async fn exported(served: &Served, query: &str) -> String {
+    let request = asked(Method::GET, "opal", &format!("/audit/export{query}")).body(Body::empty()).unwrap();
+    let reply = served.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(reply.status(), StatusCode::OK);
+    String::from_utf8(to_bytes(reply.into_body(), 1 << 20).await.unwrap().to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn the_first_line_that_is_not_as_it_was_sealed_is_named_and_a_cut_end_by_an_anchor() {
+    let ids = "(SELECT audit_id FROM audit_seals WHERE position = N)";
+    let of = |sql: &str| {
+        (1..=6).fold(sql.to_owned(), |sql, n| sql.replace(&format!("#{n}"), &ids.replace('N', &n.to_string())))
+    };
+    // By position in the chain.
+    let cases = [
+        ("UPDATE audit SET actor = 'user:eve' WHERE audit_id = #3", 3, "changed"),
+        ("DELETE FROM audit WHERE audit_id = #4", 4, "missing"),
+        ("DELETE FROM audit WHERE audit_id = #2; DELETE FROM audit_seals WHERE position = 2", 3, "missing"),
+        (
+            "UPDATE audit_seals SET position = 7 - position + 100; UPDATE audit_seals SET position = position - 100",
+            6,
+            "out_of_order",
+        ),
+        ("DELETE FROM audit_seals WHERE position = 6; DELETE FROM audit_unsealed", 6, "unsealed"),
+    ];
+    for (sql, position, what) in cases {
+        let served = chained().await;
+        assert_eq!(verified(&served, "").await.broken, None);
+        let links: BTreeMap<u64, i64> =
+            served.store.audit_links(0, 10).await.unwrap().iter().map(|link| (link.seal.position, link.id)).collect();
+        tamper(&served, &of(sql)).await;
+        let broken = verified(&served, "").await.broken.unwrap_or_else(|| panic!("{sql}"));
+        assert_eq!((broken.id, &*broken.what), (links[&position], what), "{sql}: {}", broken.detail);
+    }
+
+    let served = chained().await;
+    let head: v1::AuditHead = serde_json::from_value(served.get("opal", "/audit/head").await.body).unwrap();
+    assert_eq!((head.sealed, head.unsealed, &*head.kept_by), (6, 0, "triggers"));
+    let anchor = head.anchor.unwrap();
+    let query = format!("?head={}", anchor.replace(':', "%3A"));
+    assert_eq!(verified(&served, &query).await.last, Some(anchor.clone()));
+    tamper(&served, &of("DELETE FROM audit WHERE audit_id = #6; DELETE FROM audit_seals WHERE position = 6")).await;
+    assert_eq!(verified(&served, "").await.broken, None, "a cut end alone tells nothing");
+    let broken = verified(&served, &query).await.broken.unwrap();
+    assert_eq!((broken.id.to_string(), &*broken.what), (anchor.split(':').next().unwrap().to_owned(), "missing"));
+    assert_eq!(served.get("opal", "/audit/verify?head=x").await.problem(StatusCode::BAD_REQUEST), "bad_request");
+    assert_eq!(served.get("ada", "/audit/export").await.problem(StatusCode::FORBIDDEN), "forbidden");
+}
+
+#[tokio::test]
+async fn the_chain_is_verified_in_pages_and_from_a_moment_on() {
+    let served = chained().await;
+    let many = "INSERT INTO audit (done_at, actor, action, subjects, result)
+        SELECT '2026-12-01T00:00:00Z'::timestamptz + n * interval '1 second', 'user:ada', 'x', '{}', 'done' FROM generate_series(1, 1200) n";
+    let mut connection = served.options.connect().await.unwrap();
+    sqlx::query(many).execute(&mut connection).await.unwrap();
+    while served.store.seal_audit(500).await.unwrap() > 0 {}
+    let (mut lines, mut pages, mut query) = (0, 0, "?limit=500".to_owned());
+    loop {
+        let page = verified(&served, &query).await;
+        assert_eq!(page.broken, None);
+        (lines, pages) = (lines + page.lines, pages + 1);
+        let Some(cursor) = page.next_cursor else { break };
+        query = format!("?limit=500&cursor={cursor}");
+    }
+    assert_eq!((lines, pages), (1_206, 3));
+    let late = verified(&served, "?since=2026-12-01T00:10:01Z").await;
+    assert_eq!((late.lines, late.broken), (600, None));
+    assert_eq!(exported(&served, "?since=2026-12-01T00:10:01Z&until=2026-12-01T00:10:11Z").await.lines().count(), 10);
+}
+
+#[tokio::test]
+async fn an_exported_file_is_verified_without_a_server_in_both_forms() {
+    let served = chained().await;
+    served.send_json(Method::PUT, "root", "/projects/nlp", &json!({"weight": 1.5})).await;
+    served.post("bob", "/jobs/01890000-0000-7000-8000-000000000000/cancel").await;
+    served.until("opal", "/audit?result=refused", |answer| answer.body["items"][0]["code"] == "not_found").await;
+    while served.store.seal_audit(100).await.unwrap() > 0 {}
+    let head = served.store.audit_head().await.unwrap().unwrap().anchor;
+    let dir = tempfile::tempdir().unwrap();
+    for (form, columns) in [("jsonl", 0), ("csv", 1)] {
+        let whole = exported(&served, &format!("?form={form}")).await;
+        assert_eq!(whole.lines().count(), 8 + columns, "{whole}");
+        let file = dir.path().join(form);
+        let verify = |text: String, anchor| {
+            std::fs::write(&file, text).unwrap();
+            verify_file(&file, anchor).unwrap()
+        };
+        let found = verify(whole.clone(), Some(head));
+        assert_eq!((found.rows, found.from_the_first, found.last, found.broken), (8, true, Some(head), None));
+        let changed = verify(whole.replacen("1.5", "2.5", 1), None);
+        assert_eq!(changed.broken.map(|broken| broken.id), changed.last.map(|last| last.id + 1), "{form}");
+        let lines: Vec<&str> = whole.lines().collect();
+        let cut = verify(lines[..lines.len() - 1].join("\n"), Some(head));
+        assert_eq!(cut.broken.map(|broken| broken.id), Some(head.id));
+        let holed = verify([&lines[..3], &lines[4..]].concat().join("\n"), None);
+        assert!(holed.broken.is_some(), "{form}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_added_is_sealed_within_a_second_while_a_server_leads() {
+    let served = Served::start().await;
+    let stop = CancellationToken::new();
+    tokio::spawn(sealer::run(served.cluster.clone(), stop.clone()));
+    served.submit("ada", JOB, "1").await;
+    let sealed = served.until("opal", "/audit/head", |answer| answer.body["sealed"] == 1).await;
+    assert_eq!(sealed.body["unsealed"], 0);
+    stop.cancel();
 }

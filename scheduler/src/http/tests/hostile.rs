@@ -38,7 +38,12 @@ async fn whoever_reads_long_bodies_answers_others_meanwhile() {
     let (answers, longest) = tokio::join!(slow, quick);
     println!("the longest wait beside them: {longest:?}");
     assert!(longest < Duration::from_millis(500), "{longest:?}");
-    for answer in answers {
+    // On a loaded machine some wait too long for their turn, and hear so.
+    let (late, read): (Vec<_>, Vec<_>) =
+        answers.into_iter().partition(|one| one.status == StatusCode::SERVICE_UNAVAILABLE);
+    assert!(late.iter().all(|one| one.problem(StatusCode::SERVICE_UNAVAILABLE) == "unavailable"));
+    assert!(!read.is_empty(), "none was read");
+    for answer in read {
         assert_eq!(answer.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
         assert_eq!(
             (&answer.body["field"], &answer.body["detail"]),

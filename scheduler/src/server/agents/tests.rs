@@ -203,7 +203,7 @@ async fn a_join_token_admits_one_node_and_its_certificate_that_node_alone() {
     let deadline = tokio::time::Instant::now() + DEADLINE;
     loop {
         let events = store.events(&filter).await.unwrap().items.len();
-        let audit = AuditFilter { action: Some("register_node".into()), limit: 10, ..AuditFilter::default() };
+        let audit = AuditFilter { action: Some("open_agent_session".into()), limit: 10, ..AuditFilter::default() };
         let lines = store.audit(&audit).await.unwrap().items;
         if events >= 4 && lines.len() >= 4 {
             assert!(lines.iter().all(|line| line.entry.result == AuditResult::Refused && line.entry.address.is_some()));
