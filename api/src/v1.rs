@@ -12,6 +12,7 @@ mod cluster;
 mod delivery;
 mod dependency;
 mod efficiency;
+mod enrolment;
 mod exec;
 mod goodput;
 mod history;
@@ -55,6 +56,10 @@ pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, Powe
 pub use delivery::{Delivery, DeliveryList, DeliveryTest, TestedWebhook};
 pub use dependency::{Dependency, Dependent};
 pub use efficiency::{EfficiencyAdvice, EfficiencyReport};
+pub use enrolment::{
+    CreatedJoinToken, JoinToken, JoinTokenList, JoinTokenRequest, NodeAuthority, NodeAuthorityList, NodeCertificate,
+    NodeCertificateList,
+};
 pub use exec::{ExecCommand, ExecEnded, ExecLine, ExecStarted};
 pub use goodput::{
     Calibration, Goodput, GoodputCalibration, GoodputHistory, GoodputLine, GoodputPoint, JobGoodput, StartCalibration,

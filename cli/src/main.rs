@@ -284,6 +284,11 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Logout => command::login::log_out(&cli.connection).await?,
         Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,
         Command::Queue(queue) => command::queue::run(&cli.connection.client()?, &print, queue).await?,
+        // The node itself is nobody's client yet.
+        Command::Node(command::node::Node::Join(_)) if cli.connection.dry_run => {
+            return Err(Failure::new(failure::Kind::Usage, "this has no dry run"));
+        }
+        Command::Node(command::node::Node::Join(one)) => command::node::join(&print, one).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         // Asks no server, so it needs no connection; its reply is for programs unless told otherwise.
         Command::Plan(command::plan::Plan::Solve(solve)) => {

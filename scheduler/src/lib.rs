@@ -17,6 +17,7 @@ pub mod tar;
 mod archive;
 mod asking;
 mod audit;
+mod authority;
 mod baseline;
 mod clock;
 mod driver;
@@ -36,7 +37,7 @@ mod wrong_tokens;
 
 pub use audit::{Anchor, AuditFileError, Broken, FileVerified, NoAnchor, verify_file};
 pub use clock::Speed;
-pub use config::{Advertised, InitialToken, Retention, SecretsKey, ServerConfig, TlsPaths};
+pub use config::{Advertised, InitialToken, NodeCertificates, Retention, SecretsKey, ServerConfig, TlsPaths};
 pub use oidc::{OidcError, OidcSettings, probe as probe_oidc};
 pub use postgres::PrivatePostgres;
 pub use secrets::Keyring;

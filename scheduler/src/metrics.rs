@@ -53,6 +53,9 @@ const STRANGERS_SENT_AWAY: &str = "headway_connections_sent_away_total";
 const BODIES_REFUSED: &str = "headway_http_bodies_refused_total";
 const REPORTS_REFUSED: &str = "headway_agent_reports_refused_total";
 const AGENTS_REFUSED: &str = "headway_agent_sessions_refused_total";
+const AUTHORITY_DAYS: &str = "headway_node_authority_days_left";
+const NODE_CERTIFICATE_DAYS: &str = "headway_node_certificate_days_left";
+const CERTIFICATES: &str = "headway_node_certificates";
 const CERTIFICATE_DAYS: &str = "headway_tls_certificate_days";
 const CERTIFICATE_READ: &str = "headway_tls_certificate_reads_total";
 const AUDIT_SEALED: &str = "headway_audit_sealed_total";
@@ -109,6 +112,12 @@ fn describe() {
     describe_gauge!(LEADER, "Whether this server leads and can commit (1), or stands by or waits for the store (0)");
     describe_counter!(TAKEOVERS, "Times this server took the lead over from another");
     describe_gauge!(STANDBY_AGE, "How old what a standby shows is; 0 of a server that does not stand by");
+    describe_gauge!(AUTHORITY_DAYS, "Days until what signs nodes' certificates ends; NaN where there is none");
+    describe_gauge!(CERTIFICATES, "Nodes and fleets whose certificate was not revoked");
+    describe_gauge!(
+        NODE_CERTIFICATE_DAYS,
+        "Days until the first certificate of a node ends that was not revoked; NaN where there is none"
+    );
     describe_gauge!(CLUSTER_NODES_AHEAD, "Nodes that follow a newer term than this scheduler's, and obey nothing");
     describe_counter!(
         ENGINE_FAULTS,
@@ -391,6 +400,17 @@ pub fn report_refused() {
 /// An agent was told why it is not heard.
 pub fn agent_refused() {
     counter!(AGENTS_REFUSED).increment(1);
+}
+
+/// What signs nodes' certificates ends so soon; NaN: there is none.
+pub fn authority_days_left(days: f64) {
+    gauge!(AUTHORITY_DAYS).set(days);
+}
+
+/// How many are valid, and when the first of them ends; NaN: there is none.
+pub fn node_certificates(count: usize, days: f64) {
+    gauge!(CERTIFICATES).set(count as f64);
+    gauge!(NODE_CERTIFICATE_DAYS).set(days);
 }
 
 /// Until the certificate ends.

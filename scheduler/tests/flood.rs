@@ -35,6 +35,7 @@ async fn serve() -> (TestDatabase, Bound, tokio_util::sync::DropGuard) {
         standby: false,
         advertised: Default::default(),
         tls: None,
+        node_certificates: headway_scheduler::NodeCertificates { tokens_too: true, ..Default::default() },
         hsts: std::time::Duration::ZERO,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],

@@ -80,6 +80,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         standby: false,
         advertised: Default::default(),
         tls: None,
+        node_certificates: headway_scheduler::NodeCertificates { tokens_too: true, ..Default::default() },
         hsts: std::time::Duration::ZERO,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],

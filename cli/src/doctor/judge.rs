@@ -61,7 +61,8 @@ pub fn skew(check: &'static str, before: DateTime<Utc>, there: DateTime<Utc>, af
 
 pub fn nodes(nodes: &[Node]) -> Vec<Finding> {
     if nodes.is_empty() {
-        let advice = "start `headway agent` on each node with the server's address and the agents' token";
+        let advice =
+            "have each node join (`headway node token create`, on the node `headway node join`) and start its agent";
         return vec![Finding::warn("nodes", "no node has registered", advice)];
     }
     let few = |which: &dyn Fn(&&Node) -> bool| {

@@ -54,6 +54,7 @@ fn become_server_if_told() {
         standby: false,
         advertised: Default::default(),
         tls: None,
+        node_certificates: headway_scheduler::NodeCertificates { tokens_too: true, ..Default::default() },
         hsts: std::time::Duration::ZERO,
         engine: EngineConfig::default(),
         tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: SECRET.into() }],

@@ -216,7 +216,13 @@ async fn permit(
         | Act::KeepSecrets
         | Act::UseProjectSecrets
         | Act::KeepProjectSecrets => caller.has_scope(act),
-        Act::Look | Act::LogIn | Act::Operate | Act::SetRules | Act::NamePeople | Act::ReadAudit => caller.may(act),
+        Act::Look
+        | Act::LogIn
+        | Act::Operate
+        | Act::SetRules
+        | Act::NamePeople
+        | Act::ReadAudit
+        | Act::KeepAuthorities => caller.may(act),
     }
 }
 

@@ -16,6 +16,7 @@ mod conversions;
 mod cookies;
 mod deliveries;
 mod dependencies;
+mod enrolment;
 mod events;
 mod exec;
 mod explain;
@@ -88,6 +89,7 @@ use tokio::sync::Semaphore;
 use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache, Unidentified};
 pub use self::cookies::Cookies;
+pub use self::enrolment::Enrolment;
 use self::pace::Paces;
 use self::problem::Problem;
 use crate::asking::Asking;
@@ -126,6 +128,8 @@ pub struct HttpState {
     oidc: Option<Arc<Provider>>,
     /// Places for commands beside jobs.
     execs: Arc<Semaphore>,
+    /// `None`: nodes are given no certificates here.
+    enrolment: Option<Enrolment>,
 }
 
 impl HttpState {
@@ -161,6 +165,7 @@ impl HttpState {
             trials,
             oidc: None,
             execs: Arc::new(Semaphore::new(exec::AT_ONCE)),
+            enrolment: None,
         }
     }
 

@@ -28,6 +28,7 @@ pub enum Act {
     KeepSecrets,
     UseProjectSecrets,
     KeepProjectSecrets,
+    KeepAuthorities,
 }
 
 /// Whom an act is open to. Whoever has the scope may, if one of the other members admits them as well.
@@ -122,9 +123,11 @@ impl Act {
             Self::SeeMembers => rule(Viewer, Some(O::Closed), false, Some(P::Viewer), Operator),
             Self::NameMembers => rule(User, None, false, Some(P::Admin), Admin),
             Self::Operate | Self::ReadAudit => rule(Operator, None, false, None, Operator),
-            Self::RaisePriority | Self::SetRules | Self::NamePeople | Self::KeepTokensOfOthers => {
-                rule(Admin, None, false, None, Admin)
-            }
+            Self::RaisePriority
+            | Self::SetRules
+            | Self::NamePeople
+            | Self::KeepTokensOfOthers
+            | Self::KeepAuthorities => rule(Admin, None, false, None, Admin),
         }
     }
 
@@ -148,7 +151,9 @@ impl Act {
             Self::RaisePriority => "give a job a priority above 75 (high)",
             Self::SeeMembers => "see who is a member of a project",
             Self::NameMembers => "name a project's members, make it private or open",
-            Self::Operate => "act on nodes, plans, reservations and the policy",
+            Self::Operate => {
+                "act on nodes, plans, reservations and the policy; admit nodes and revoke their certificates"
+            }
             Self::SetRules => "set a project's quota, share and place in the tree",
             Self::NamePeople => "make users, give them roles, say who they are at the identity provider",
             Self::ReadAudit => "read the audit",
@@ -160,6 +165,7 @@ impl Act {
             Self::KeepSecrets => "set, list and delete one's own secrets, and have one's jobs given them",
             Self::UseProjectSecrets => "list a project's secrets, and have one's jobs in it given them",
             Self::KeepProjectSecrets => "set and delete a project's secrets",
+            Self::KeepAuthorities => "replace and retire what signs nodes' certificates",
         }
     }
 }
@@ -211,6 +217,14 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("uncordon_node", Act::Operate),
     ("lose_node", Act::Operate),
     ("readmit_nodes", Act::Operate),
+    ("create_join_token", Act::Operate),
+    ("list_join_tokens", Act::Operate),
+    ("revoke_join_token", Act::Operate),
+    ("list_node_certificates", Act::Look),
+    ("revoke_node_certificate", Act::Operate),
+    ("list_node_authorities", Act::Look),
+    ("replace_node_authority", Act::KeepAuthorities),
+    ("retire_node_authority", Act::KeepAuthorities),
     ("list_plans", Act::Look),
     ("current_plan", Act::Look),
     ("get_plan", Act::Look),
