@@ -17,9 +17,10 @@ use crate::warm::WarmLimits;
 /// Everything an agent needs to know.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// `https://host:port` of the scheduler's agent port (`http://…` on loopback only); of each of its servers, where there are several.
+    /// `https://host:port` of the scheduler's agent port (with a token `http://…` on loopback as well); of each of its servers, where there are
+    /// several. None: those that the node has joined.
     pub server_urls: Vec<String>,
-    pub token: String,
+    pub access: Access,
     /// Identity, ledger, socket and logs live here; one agent per directory.
     pub data_dir: PathBuf,
     pub name: String,
@@ -50,8 +51,24 @@ pub struct AgentConfig {
     pub output: OutputLimits,
     /// Interpreters that are kept warm.
     pub warm: WarmLimits,
-    /// PEM certificates to trust; required with `https`.
-    pub tls_ca: Option<PathBuf>,
+}
+
+/// What opens the scheduler to a node, or a fleet.
+#[derive(Clone)]
+pub enum Access {
+    /// The file that `headway node join` has written.
+    Certificate(PathBuf),
+    /// A token that all agents share, where the scheduler takes one. `tls_ca`: PEM certificates to trust; required with `https`.
+    Token { secret: String, tls_ca: Option<PathBuf> },
+}
+
+impl std::fmt::Debug for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Certificate(file) => f.debug_tuple("Certificate").field(file).finish(),
+            Self::Token { tls_ca, .. } => f.debug_struct("Token").field("tls_ca", tls_ca).finish_non_exhaustive(),
+        }
+    }
 }
 
 /// Where the GPUs come from.

@@ -15,6 +15,8 @@ use crate::user::{UnixUser, give};
 const SOCKET_PATH_LIMIT: usize = 107;
 /// Room for several ledgers of thousands of groups.
 const RESERVE: u64 = 4 << 20;
+/// Holds the id of the node.
+pub(crate) const NODE_ID: &str = "node_id";
 
 /// The paths below a data directory.
 #[derive(Clone, Debug)]
@@ -59,7 +61,7 @@ impl Files {
     }
 
     pub(crate) fn node_id(&self) -> PathBuf {
-        self.root.join("node_id")
+        self.root.join(NODE_ID)
     }
 
     /// Faults on demand, see `gpu/fault.rs`.

@@ -23,13 +23,14 @@ mod tests;
 pub use offer::{FleetGroup, GroupForm, WrittenGroup};
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::AgentError;
+use crate::config::Access;
 use crate::servers::Servers;
 use emulation::Emulation;
 use session::{Line, Way};
@@ -42,11 +43,10 @@ const INPUTS: usize = 4096;
 /// What a fleet is told at start.
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
-    /// `https://host:port` of the scheduler's agent port (`http://…` on loopback only); of each of its servers, where there are several.
+    /// `https://host:port` of the scheduler's agent port (with a token `http://…` on loopback as well); of each of its servers, where there are
+    /// several. None: those that the fleet has joined.
     pub server_urls: Vec<String>,
-    pub token: String,
-    /// PEM certificates to trust; required with `https`.
-    pub tls_ca: Option<PathBuf>,
+    pub access: Access,
     /// Node ids, GPU ids and the hidden truth follow from it.
     pub name: String,
     pub groups: Vec<FleetGroup>,
@@ -60,14 +60,22 @@ pub struct FleetConfig {
 
 /// Runs a fleet until `shutdown`. Its workers end with it.
 pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let servers = Servers::new(&config.server_urls, &config.token, config.tls_ca.as_deref())?;
+    let servers = Servers::open(&config.server_urls, &config.access)?;
+    if let Some(held) = servers.certificate().map(|certificate| certificate.held())
+        && held.name != config.name
+    {
+        let message =
+            format!("it is of the fleet {}, and this is {}; give --name, or join again", held.name, config.name);
+        return Err(AgentError::Certificate { message });
+    }
+    let servers = Arc::new(servers);
     let (inputs, receiver) = mpsc::channel(INPUTS);
     let emulation = Emulation::new(&config);
     let mut sessions = JoinSet::new();
     let mut channels = Vec::new();
     for (number, node) in emulation.nodes().iter().enumerate() {
         if number % NODES_PER_CONNECTION == 0 {
-            channels = servers.dialers.iter().map(Way::to).collect();
+            channels = (0..servers.dialers.len()).map(|at| Way::to(&servers, at)).collect::<Result<_, _>>()?;
         }
         let line = Line::new(number, node, channels.clone(), inputs.clone());
         sessions.spawn(async move { crate::session::keep_session(&line).await });
@@ -77,6 +85,7 @@ pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Resu
     tokio::select! {
         () = shutdown.cancelled() => {}
         () = emulation.run(receiver) => {}
+        () = servers.keep_certificate() => {}
     }
     Ok(())
 }

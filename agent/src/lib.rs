@@ -7,6 +7,7 @@
 
 mod activity;
 mod cause;
+mod certificate;
 mod cgroup;
 mod clock;
 mod config;
@@ -21,6 +22,7 @@ mod hooks;
 mod housekeeping;
 mod identity;
 mod inventory;
+mod join;
 mod journal;
 mod launcher;
 mod logs;
@@ -42,9 +44,10 @@ mod warm;
 mod worker_socket;
 
 pub use cgroup::{CgroupRoot, hand_back_cgroups};
-pub use config::{AgentConfig, DeclaredGpus, GpuOffer};
+pub use config::{Access, AgentConfig, DeclaredGpus, GpuOffer};
 pub use emulated::emulated_worker_main;
 pub use fleet::{FleetConfig, FleetGroup, GroupForm, WrittenGroup, run_fleet};
+pub use join::{Joined, Joiner, Joining, has_joined, join, joined_name};
 pub use logs::OutputLimits;
 pub use user::RunAs;
 pub use warm::WarmLimits;
@@ -88,6 +91,8 @@ pub enum AgentError {
     RunAs { message: String },
     #[error("the GPUs cannot be offered: {message}")]
     Gpus { message: String },
+    #[error("the certificate of this node: {message}")]
+    Certificate { message: String },
     #[error("server address {url} is not usable: {message}")]
     Server { url: String, message: String },
 }
@@ -106,7 +111,14 @@ const INPUTS: usize = 1024;
 pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
     let users = Users::new(config.run_as.clone())?;
     let (files, _lock) = Files::open(&config.data_dir, users.are_others())?;
-    let identity = Identity::load(&files)?;
+    let servers = Servers::open(&config.server_urls, &config.access)?;
+    if let Some(held) = servers.certificate().map(certificate::Certificate::held)
+        && held.name != config.name
+    {
+        let message = format!("it is of {}, and this is {}; give --name, or join again", held.name, config.name);
+        return Err(AgentError::Certificate { message });
+    }
+    let identity = Identity::load(&files, servers.certificate().map(certificate::Certificate::node))?;
     let (mut source, waker) = gpu::open(&config.gpus, identity.node)?;
     let devices = source.look();
     let own = devices.iter().map(|device| (device.gpu.uuid.clone(), device.own.clone())).collect();
@@ -117,7 +129,6 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let readings = readings::Readings::default();
     let seen = (uses.clone(), readings.clone());
     let gpus = gpu::monitor(source, waker, inventory.clone(), observer.clone(), seen, files.faults())?;
-    let servers = Servers::new(&config.server_urls, &config.token, config.tls_ca.as_deref())?;
     let (inputs, receiver) = mpsc::channel(INPUTS);
 
     let connections = connections::Connections::default();
@@ -137,6 +148,7 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
         () = shutdown.cancelled() => Ok(()),
         result = node.run(receiver) => result,
         () = session.run() => Ok(()),
+        () = session.servers.keep_certificate() => Ok(()),
         () = socket => Ok(()),
         () = observer.run() => Ok(()),
         () = activity::run(Arc::clone(&site), uses, outbox) => Ok(()),

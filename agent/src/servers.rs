@@ -2,11 +2,12 @@
 //! when all have been asked. One that does not even answer is passed over for a while: it would hold up every turn. So is, for a moment, one whose
 //! connection broke: it may hang.
 
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::AgentError;
+use crate::certificate::Certificate;
+use crate::config::Access;
 use crate::session::{Dialer, SessionError, chain};
 
 /// Nobody answers there: who dials again only waits again.
@@ -18,12 +19,24 @@ const BROKEN: Duration = Duration::from_millis(1_500);
 pub(crate) struct Servers {
     pub(crate) dialers: Vec<Dialer>,
     pub(crate) turns: Turns,
+    certificate: Option<Arc<Certificate>>,
 }
 
 impl Servers {
-    pub(crate) fn new(urls: &[String], token: &str, tls_ca: Option<&Path>) -> Result<Self, AgentError> {
+    /// `urls`: none for those that the node has joined.
+    pub(crate) fn open(urls: &[String], access: &Access) -> Result<Self, AgentError> {
+        let certificate = match access {
+            Access::Certificate(file) => Some(Arc::new(Certificate::load(file)?)),
+            Access::Token { .. } => None,
+        };
+        let joined = certificate.as_ref().filter(|_| urls.is_empty()).map(|one| one.held().servers.clone());
+        let urls = joined.as_deref().unwrap_or(urls);
         let dialer = |url: &String| {
-            let dialer = Dialer::to(url, token, tls_ca)?;
+            let dialer = match (access, &certificate) {
+                (Access::Token { secret, tls_ca }, _) => Dialer::to(url, secret, tls_ca.as_deref())?,
+                (Access::Certificate(_), Some(certificate)) => Dialer::certified(url, Arc::clone(certificate))?,
+                (Access::Certificate(_), None) => unreachable!("it was loaded above"),
+            };
             Ok(if urls.len() > 1 { dialer.hurried() } else { dialer })
         };
         let dialers: Vec<Dialer> = urls.iter().map(dialer).collect::<Result<_, AgentError>>()?;
@@ -31,7 +44,30 @@ impl Servers {
             return Err(AgentError::Server { url: String::new(), message: "there is none".to_owned() });
         }
         let turns = Turns::of(dialers.len());
-        Ok(Self { dialers, turns })
+        Ok(Self { dialers, turns, certificate })
+    }
+
+    pub(crate) fn certificate(&self) -> Option<&Certificate> {
+        self.certificate.as_deref()
+    }
+
+    /// The scheduler wants the certificate renewed.
+    pub(crate) fn renew(&self) {
+        self.certificate().into_iter().for_each(Certificate::ask);
+    }
+
+    /// Renews it in time. Never ends.
+    pub(crate) async fn keep_certificate(&self) {
+        match self.certificate() {
+            Some(certificate) => certificate.keep(self).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// All, from the one to dial now on.
+    pub(crate) fn beginning_with_current(&self) -> impl Iterator<Item = &Dialer> {
+        let current = self.turns.current();
+        self.dialers[current..].iter().chain(&self.dialers[..current])
     }
 
     /// The one to dial now.

@@ -13,15 +13,16 @@ use headway_api::agent::{
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use rand::RngExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::Scheme;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::transport::{Certificate as Pem, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
 use crate::AgentError;
+use crate::certificate::{Certificate, Held};
 use crate::exec::Execs;
 use crate::files::Files;
 use crate::logs;
@@ -52,12 +53,45 @@ const REFUSALS_TOLD: u32 = 2;
 const IN_THE_CLEAR: &str = "beyond loopback only https keeps the agent's token secret; write https:// and give the certificate \
                             authority of the server with --tls-ca";
 
+const CERTIFICATE_IN_THE_CLEAR: &str = "a certificate is shown over https alone; write https://";
+
 /// How to reach the scheduler.
 pub(crate) struct Dialer {
-    pub(crate) endpoint: Endpoint,
-    pub(crate) authorization: MetadataValue<Ascii>,
+    endpoint: Endpoint,
+    credential: Credential,
     /// How long a welcome is waited for.
-    pub(crate) patience: Duration,
+    patience: Duration,
+}
+
+/// What is shown there.
+enum Credential {
+    Token(MetadataValue<Ascii>),
+    /// As it is when somebody dials.
+    Certificate(Arc<Certificate>),
+}
+
+/// Whether there is another certificate than the one that a connection was opened with.
+#[derive(Clone)]
+pub(crate) struct Renewals(Option<watch::Receiver<Arc<Held>>>);
+
+impl Renewals {
+    /// The scheduler has been gone from for another reason if it fails.
+    pub(crate) fn has_come(&self) -> bool {
+        self.0.as_ref().is_some_and(|held| held.has_changed().unwrap_or(false))
+    }
+
+    async fn come(&mut self) {
+        match &mut self.0 {
+            // Whoever renews lives as long as there are sessions.
+            Some(held) => drop(held.changed().await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// That a certificate is not shown in the clear.
+pub(crate) fn https_only(url: &Uri) -> Result<(), String> {
+    if url.scheme() == Some(&Scheme::HTTPS) { Ok(()) } else { Err(CERTIFICATE_IN_THE_CLEAR.to_owned()) }
 }
 
 impl Dialer {
@@ -67,15 +101,10 @@ impl Dialer {
         if endpoint.uri().scheme() != Some(&Scheme::HTTPS) && !is_loopback(endpoint.uri()) {
             return Err(unusable(IN_THE_CLEAR.to_owned()));
         }
-        endpoint = endpoint
-            .connect_timeout(PATIENCE)
-            .tcp_nodelay(true)
-            .http2_keep_alive_interval(PATIENCE)
-            .keep_alive_timeout(PATIENCE)
-            .keep_alive_while_idle(true);
+        endpoint = kept_alive(endpoint);
         if let Some(path) = tls_ca {
             let pem = std::fs::read(path).map_err(AgentError::io(format!("reading {}", path.display())))?;
-            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
+            let tls = ClientTlsConfig::new().ca_certificate(Pem::from_pem(pem));
             endpoint = endpoint.tls_config(tls).map_err(|error| unusable(error.to_string()))?;
         } else if endpoint.uri().scheme() == Some(&Scheme::HTTPS) {
             return Err(unusable("https needs the certificate authority to trust".to_owned()));
@@ -83,7 +112,41 @@ impl Dialer {
         let authorization = format!("Bearer {token}")
             .parse()
             .map_err(|_| unusable("the token holds characters that cannot be sent".to_owned()))?;
-        Ok(Self { endpoint, authorization, patience: PATIENCE })
+        Ok(Self { endpoint, credential: Credential::Token(authorization), patience: PATIENCE })
+    }
+
+    pub(crate) fn certified(url: &str, certificate: Arc<Certificate>) -> Result<Self, AgentError> {
+        let unusable = |message: String| AgentError::Server { url: url.to_owned(), message };
+        let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| unusable(error.to_string()))?;
+        https_only(endpoint.uri()).map_err(unusable)?;
+        let (endpoint, credential) = (kept_alive(endpoint), Credential::Certificate(certificate));
+        Ok(Self { endpoint, credential, patience: PATIENCE })
+    }
+
+    /// By the certificate that there is now.
+    fn endpoint(&self) -> Result<Endpoint, SessionError> {
+        match &self.credential {
+            Credential::Token(_) => Ok(self.endpoint.clone()),
+            Credential::Certificate(certificate) => {
+                self.endpoint.clone().tls_config(certificate.held().tls()).map_err(SessionError::Connect)
+            }
+        }
+    }
+
+    pub(crate) async fn connect(&self) -> Result<Channel, SessionError> {
+        self.endpoint()?.connect().await.map_err(SessionError::Connect)
+    }
+
+    pub(crate) fn connect_lazily(&self) -> Result<Channel, SessionError> {
+        Ok(self.endpoint()?.connect_lazy())
+    }
+
+    /// From now on.
+    pub(crate) fn renewals(&self) -> Renewals {
+        Renewals(match &self.credential {
+            Credential::Token(_) => None,
+            Credential::Certificate(certificate) => Some(certificate.watch()),
+        })
     }
 
     /// One that has others beside it.
@@ -92,6 +155,15 @@ impl Dialer {
         let endpoint = endpoint.http2_keep_alive_interval(PULSE).keep_alive_timeout(PULSE_PATIENCE);
         Self { endpoint, patience: SHORT_PATIENCE, ..self }
     }
+}
+
+fn kept_alive(endpoint: Endpoint) -> Endpoint {
+    endpoint
+        .connect_timeout(PATIENCE)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(PATIENCE)
+        .keep_alive_timeout(PATIENCE)
+        .keep_alive_while_idle(true)
 }
 
 /// Names other than `localhost` may mean any machine.
@@ -119,6 +191,9 @@ pub(crate) enum SessionError {
     /// It stands by.
     #[error("the server takes no agents: {0}")]
     NotLeading(String),
+    /// The next begins at once.
+    #[error("the certificate was renewed")]
+    Renewed,
     #[error("the scheduler has been replaced by a newer one")]
     OldTerm,
     /// Its database was restored from an older backup, or this node is of another cluster.
@@ -154,6 +229,8 @@ pub(crate) trait Side: Sync {
     fn log(&self, request: LogRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
     /// Likewise a question for a command beside a rank.
     fn exec(&self, request: ExecRequest, outgoing: &Outgoing) -> impl Future<Output = Result<(), SessionError>> + Send;
+    /// The scheduler wants the certificate renewed.
+    fn renew(&self);
     /// What its GPUs have measured since the last call; empty where they say nothing.
     fn readings(&self) -> Vec<GpuReading>;
     /// Returns when the node itself is no longer there.
@@ -171,9 +248,10 @@ impl Side for Session {
 
     async fn dial(&self) -> Result<Opened, SessionError> {
         let dialer = self.servers.current();
-        let channel = dialer.endpoint.connect().await.map_err(SessionError::Connect)?;
+        let renewals = dialer.renewals();
+        let channel = dialer.connect().await?;
         let registered = self.ask(Input::Register).await?;
-        let opened = handshake(channel, dialer.authorization.clone(), registered, dialer.patience).await?;
+        let opened = handshake(dialer, (renewals, channel), registered).await?;
         if self.ask(|reply| Input::Opened(opened.term, reply)).await? {
             tracing::info!("session opened");
             Ok(opened)
@@ -198,6 +276,10 @@ impl Side for Session {
             let _broken = outgoing.send((&piece).into()).await;
         });
         Ok(())
+    }
+
+    fn renew(&self) {
+        self.servers.renew();
     }
 
     fn readings(&self) -> Vec<GpuReading> {
@@ -231,6 +313,7 @@ pub(crate) struct Opened {
     heartbeat: Duration,
     inbound: Streaming<wire::SchedulerMessage>,
     outgoing: Outgoing,
+    renewals: Renewals,
 }
 
 /// Has one session after another, with growing pauses while none is welcomed.
@@ -246,6 +329,10 @@ pub(crate) async fn keep_session(side: &impl Side) {
             () = side.gone() => SessionError::GoingDown,
         };
         side.outbox().close();
+        if let (SessionError::Renewed, Some(_)) = (&ended, welcomed) {
+            tracing::info!("the session goes on by the renewed certificate");
+            continue;
+        }
         if let Some(heartbeat) = welcomed {
             // A scheduler that comes back should hear of this node before its lease is over.
             (pause, longest) = (FIRST_PAUSE, (heartbeat * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE));
@@ -304,20 +391,21 @@ async fn attempt(side: &impl Side, welcomed: &mut Option<Duration>) -> SessionEr
 
 /// Registers on a stream of its own and waits for the welcome.
 pub(crate) async fn handshake(
-    channel: Channel,
-    authorization: MetadataValue<Ascii>,
+    dialer: &Dialer,
+    (renewals, channel): (Renewals, Channel),
     (registered, followed): (NodeReport, Term),
-    patience: Duration,
 ) -> Result<Opened, SessionError> {
     let (outgoing, messages) = mpsc::channel(IN_FLIGHT);
     outgoing.send(registration(&registered, followed)).await.map_err(|_| SessionError::Ended)?;
     let mut request = Request::new(ReceiverStream::new(messages));
-    request.metadata_mut().insert("authorization", authorization);
+    if let Credential::Token(authorization) = &dialer.credential {
+        request.metadata_mut().insert("authorization", authorization.clone());
+    }
     let mut client = AgentGatewayClient::new(channel);
     let welcome = async {
         let broke = |status: Status| match status.code() {
-            // What this node says of itself cannot be taken.
-            Code::InvalidArgument => SessionError::Refused(status.message().to_owned()),
+            // What this node says of itself cannot be taken, or what it shows opens nothing.
+            Code::InvalidArgument | Code::PermissionDenied => SessionError::Refused(status.message().to_owned()),
             Code::FailedPrecondition => SessionError::NotLeading(status.message().to_owned()),
             _ => SessionError::Stream(Box::new(status)),
         };
@@ -325,11 +413,11 @@ pub(crate) async fn handshake(
         let first = inbound.message().await.map_err(broke)?.ok_or(SessionError::Ended)?;
         Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound))
     };
-    let (first, inbound) = tokio::time::timeout(patience, welcome).await.map_err(|_| SessionError::Silent)??;
+    let (first, inbound) = tokio::time::timeout(dialer.patience, welcome).await.map_err(|_| SessionError::Silent)??;
     match first {
         SchedulerToAgent::Welcome { term, heartbeat, speed, .. } => {
             let heartbeat = Duration::from_secs_f64((heartbeat.0 / speed).clamp(0.05, 60.0));
-            Ok(Opened { term, speed, heartbeat, inbound, outgoing })
+            Ok(Opened { term, speed, heartbeat, inbound, outgoing, renewals })
         }
         SchedulerToAgent::Refused { term: Some(term), .. } => Err(SessionError::Behind { term, followed }),
         SchedulerToAgent::Refused { reason, term: None } => Err(SessionError::Refused(reason)),
@@ -339,7 +427,7 @@ pub(crate) async fn handshake(
 
 /// Carries reports out and messages in until the session ends.
 async fn serve(side: &impl Side, opened: Opened) -> SessionError {
-    let Opened { heartbeat, mut inbound, outgoing, .. } = opened;
+    let Opened { heartbeat, mut inbound, outgoing, mut renewals, .. } = opened;
     let mut beats = tokio::time::interval(heartbeat);
     let mut readings = tokio::time::interval(READINGS_EVERY);
     for ticks in [&mut beats, &mut readings] {
@@ -374,6 +462,7 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
                     drop(outgoing.try_send((&AgentToScheduler::Readings(readings)).into()));
                 }
             }
+            () = renewals.come() => return SessionError::Renewed,
             _ = beats.tick() => drop(outgoing.try_send((&NodeReport::Heartbeat).into())),
         }
     }
@@ -387,6 +476,10 @@ async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &O
         Ok(SchedulerToAgent::Log(request)) => side.log(request, outgoing).await,
         Ok(SchedulerToAgent::Exec(request)) => side.exec(request, outgoing).await,
         Ok(SchedulerToAgent::Refused { reason, .. }) => Err(SessionError::Refused(reason)),
+        Ok(SchedulerToAgent::Renew) => {
+            side.renew();
+            Ok(())
+        }
         Ok(SchedulerToAgent::Welcome { .. }) => Ok(()),
         Err(error) => {
             tracing::warn!(%error, "skipped a message of the scheduler");

@@ -5,6 +5,7 @@
 
 mod exec;
 mod from_wire;
+mod join;
 mod readings;
 mod secrets;
 mod to_wire;
@@ -21,6 +22,7 @@ use headway_types::{AgentCommand, Generation, JobId, NodeReport, Seconds, Serial
 use crate::secret::Secret;
 pub use exec::{ExecEnded, ExecPiece, ExecRequest, ExecStart};
 pub use from_wire::followed;
+pub use join::{FIRST_CONTACT, JoinToken, JoinTokenForm, server_name};
 pub use readings::GpuReading;
 pub use to_wire::registration;
 
@@ -60,6 +62,8 @@ pub enum SchedulerToAgent {
     Log(LogRequest),
     /// Likewise.
     Exec(ExecRequest),
+    /// The node's certificate is to be renewed now.
+    Renew,
     /// The session is not accepted; the stream ends. `term`: the scheduler's, where the node follows a newer one.
     Refused { reason: String, term: Option<Term> },
 }

@@ -7,6 +7,7 @@
 
 mod arrays;
 mod cluster;
+mod enrolment;
 mod exec;
 mod jobs;
 mod patience;

@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod client;
+pub mod login;
 pub mod progress;
 pub mod secret;
 pub mod solve;

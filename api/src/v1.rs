@@ -12,10 +12,12 @@ mod cluster;
 mod delivery;
 mod dependency;
 mod efficiency;
+mod enrolment;
 mod exec;
 mod goodput;
 mod history;
 mod job;
+mod login;
 mod node;
 mod node_insight;
 mod overview;
@@ -54,6 +56,10 @@ pub use cluster::{AutoApprove, Baseline, Overview, PlanningTrouble, Policy, Powe
 pub use delivery::{Delivery, DeliveryList, DeliveryTest, TestedWebhook};
 pub use dependency::{Dependency, Dependent};
 pub use efficiency::{EfficiencyAdvice, EfficiencyReport};
+pub use enrolment::{
+    CreatedJoinToken, JoinToken, JoinTokenList, JoinTokenRequest, NodeAuthority, NodeAuthorityList, NodeCertificate,
+    NodeCertificateList,
+};
 pub use exec::{ExecCommand, ExecEnded, ExecLine, ExecStarted};
 pub use goodput::{
     Calibration, Goodput, GoodputCalibration, GoodputHistory, GoodputLine, GoodputPoint, JobGoodput, StartCalibration,
@@ -65,6 +71,10 @@ pub use history::{
 pub use job::{
     CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job, JobDetail, JobList,
     JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
+};
+pub use login::{
+    CodeLoginRequest, DeviceLogin, DeviceLoginReply, DeviceLoginRequest, Identity, IdentityRequest, LoginProvider,
+    RoleSource,
 };
 pub use node::{
     DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList, NodePatch, Readmission, ReadmittedNode,

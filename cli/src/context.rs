@@ -51,6 +51,12 @@ impl Contexts {
         Some(base.join("headway/contexts.json"))
     }
 
+    /// Where what belongs to contexts lies.
+    pub fn directory() -> anyhow::Result<PathBuf> {
+        let path = Self::path().context("neither XDG_CONFIG_HOME nor HOME is set")?;
+        Ok(path.parent().context("the file of contexts has a directory")?.to_owned())
+    }
+
     /// None where nothing was ever saved. What cannot be read is an error: saving would lose it.
     pub fn load() -> anyhow::Result<Self> {
         let Some(path) = Self::path() else { return Ok(Self::default()) };
@@ -64,7 +70,7 @@ impl Contexts {
     /// Replaces the file as a whole.
     pub fn save(&self) -> anyhow::Result<()> {
         let path = Self::path().context("neither XDG_CONFIG_HOME nor HOME is set")?;
-        let dir = path.parent().context("the file of contexts has a directory")?;
+        let dir = &Self::directory()?;
         std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         let fresh = path.with_extension(format!("{}.tmp", std::process::id()));
         std::fs::write(&fresh, serde_json::to_vec_pretty(self)?)
@@ -141,9 +147,12 @@ impl Connection {
 
 /// A token from its file, without the line break.
 pub fn read_token(file: &std::path::Path) -> Result<String, Failure> {
-    std::fs::read_to_string(file)
-        .map(|text| text.trim().to_owned())
-        .map_err(|error| Failure::new(Kind::Denied, format!("reading the token from {}: {error}", file.display())))
+    std::fs::read_to_string(file).map(|text| text.trim().to_owned()).map_err(|error| {
+        let failure = Failure::new(Kind::Denied, format!("reading the token from {}: {error}", file.display()));
+        let of_login =
+            file.parent().is_some_and(|dir| Contexts::directory().is_ok_and(|own| dir == own.join("tokens")));
+        if of_login { failure.hint("log in again: headway login") } else { failure }
+    })
 }
 
 #[cfg(test)]

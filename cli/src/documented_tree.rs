@@ -7,7 +7,10 @@ use crate::Cli;
 
 /// What users of other schedulers look for, noun by noun; the first line has those without a noun.
 const EXPECTED: &[(&str, &str)] = &[
-    ("", "submit validate ps logs cancel why estimate up server agent simulate completion man version whoami"),
+    (
+        "",
+        "submit validate ps logs cancel why estimate up server agent simulate completion man version login logout whoami",
+    ),
     (
         "job",
         "list get describe logs exec cancel hold release requeue checkpoint resize update events goodput explain wait \
@@ -23,7 +26,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("usage", "report"),
     ("audit", "list head verify export"),
     ("policy", "get set"),
-    ("user", "list create revoke"),
+    ("user", "list create link unlink revoke"),
     ("token", "list create revoke"),
     ("secret", "list set delete"),
     ("context", "list use"),

@@ -131,6 +131,10 @@ enum Command {
     /// Keep the cluster: back it up, restore it, examine it; which server leads; readmit nodes to a database that was restored.
     #[command(subcommand)]
     Admin(command::admin::Admin),
+    /// Log in through the cluster's identity provider, and keep the token for the context.
+    Login(command::login::Login),
+    /// End the login of the context in use: revoke its token and forget it.
+    Logout,
     /// Who the scheduler takes you for.
     Whoami,
     /// Clusters by name: list them, choose one.
@@ -241,7 +245,15 @@ async fn logged(cli: Cli) -> Result<ExitCode, Failure> {
 async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     let print = output::Printer::new(cli.output.unwrap_or(Output::Table), !cli.no_headers);
     if cli.connection.dry_run
-        && matches!(cli.command, Command::Up(_) | Command::Server(_) | Command::Agent(_) | Command::Demo(_))
+        && matches!(
+            cli.command,
+            Command::Up(_)
+                | Command::Server(_)
+                | Command::Agent(_)
+                | Command::Demo(_)
+                | Command::Login(_)
+                | Command::Logout
+        )
     {
         return Err(Failure::new(failure::Kind::Usage, "this has no dry run"));
     }
@@ -268,8 +280,15 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::User(user) => command::user::run(&cli.connection.client()?, &print, user).await?,
         Command::Audit(audit) => command::audit::run(&cli.connection, &print, cli.output, audit).await?,
         Command::Admin(admin) => command::admin::run(&cli.connection, &print, admin).await?,
+        Command::Login(login) => command::login::run(&cli.connection, &print, login).await?,
+        Command::Logout => command::login::log_out(&cli.connection).await?,
         Command::Whoami => command::token::whoami(&cli.connection.client()?, &print).await?,
         Command::Queue(queue) => command::queue::run(&cli.connection.client()?, &print, queue).await?,
+        // The node itself is nobody's client yet.
+        Command::Node(command::node::Node::Join(_)) if cli.connection.dry_run => {
+            return Err(Failure::new(failure::Kind::Usage, "this has no dry run"));
+        }
+        Command::Node(command::node::Node::Join(one)) => command::node::join(&print, one).await?,
         Command::Node(node) => command::node::run(&cli.connection.client()?, &print, node).await?,
         // Asks no server, so it needs no connection; its reply is for programs unless told otherwise.
         Command::Plan(command::plan::Plan::Solve(solve)) => {

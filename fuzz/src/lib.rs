@@ -12,13 +12,13 @@ mod text;
 #[cfg(test)]
 mod tests;
 
-pub use target::Target;
+pub use target::{Target, once};
 
 use std::time::Duration;
 
 /// Most that may be held while an input is read, beyond what was held before, bytes.
 pub const MEMORY: u64 = 64 << 20;
-/// Longest that reading an input may take, without optimisation.
+/// Longest that reading an input may take of a processor, without optimisation.
 pub const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest input, bytes.
 pub const LONGEST: usize = 64 << 10;

@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestCaseError, TestError, TestRunner};
 
@@ -15,8 +16,6 @@ use crate::{Edit, LONGEST, MEMORY, PATIENCE, message, text};
 const INPUTS: u32 = 5_000;
 /// An input is edited in at most so many places, and mostly in one or two: what is wrong in many is refused for the first.
 const EDITS: usize = 8;
-/// On a busy machine a reader may have had to wait: what seemed too long is read again so many times.
-const AGAIN: usize = 2;
 
 /// Something that reads what strangers send.
 pub struct Target {
@@ -125,6 +124,16 @@ impl Target {
     }
 }
 
+/// Reads one input as a target does.
+///
+/// # Panics
+/// If that panicked or cost too much.
+pub fn once(name: &'static str, input: &[u8], read: impl Fn(&[u8]) -> bool) {
+    if let Err(wrong) = Tally::new(name).read(input, &read) {
+        panic!("{name}: {wrong}");
+    }
+}
+
 /// How the inputs went.
 struct Tally {
     name: &'static str,
@@ -146,12 +155,7 @@ impl Tally {
     fn read(&mut self, input: &[u8], read: &impl Fn(&[u8]) -> bool) -> Result<(), String> {
         let kept = self.last.set_len(input.len() as u64).and_then(|()| self.last.write_all_at(input, 0));
         kept.map_err(|error| format!("the input cannot be kept: {error}"))?;
-        let (understood, memory, mut took) = measured(input, read)?;
-        for _ in 0..AGAIN {
-            if took > PATIENCE {
-                took = took.min(measured(input, read)?.2);
-            }
-        }
+        let (understood, memory, took) = measured(input, read)?;
         self.inputs += 1;
         self.understood += u64::from(understood);
         self.memory = self.memory.max(memory);
@@ -185,16 +189,21 @@ impl std::fmt::Display for Tally {
 /// Whether the input was understood, and what that took: bytes that this thread held at once, and time.
 fn measured(input: &[u8], read: &impl Fn(&[u8]) -> bool) -> Result<(bool, u64, Duration), String> {
     let mut understood = Ok(false);
-    let begun = Instant::now();
+    let begun = worked();
     // A panic must not leave the counter in the middle of its count.
     let held = allocation_counter::measure(|| understood = catch_unwind(AssertUnwindSafe(|| read(input))));
-    let took = begun.elapsed();
+    let took = worked().saturating_sub(begun);
     let understood = understood.map_err(|panic| {
         let words = panic.downcast_ref::<String>().cloned();
         let words = words.or_else(|| panic.downcast_ref::<&str>().map(|words| (*words).to_owned()));
         format!("it panics: {}", words.unwrap_or_default())
     })?;
     Ok((understood, held.bytes_max, took))
+}
+
+/// What this thread has had of a processor: a busy machine makes nothing take longer.
+pub(crate) fn worked() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a thread may read its own clock").into()
 }
 
 fn resident() -> Option<String> {

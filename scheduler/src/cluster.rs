@@ -219,6 +219,11 @@ impl Cluster {
         self.sessions.tokens_changed();
     }
 
+    /// Every node that is connected renews its certificate.
+    pub fn renew_certificates(&self) {
+        self.sessions.renew_all();
+    }
+
     /// What is the matter with this process.
     pub(crate) fn troubles(&self) -> &Troubles {
         &self.troubles

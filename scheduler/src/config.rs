@@ -9,6 +9,7 @@ use headway_goodput::catalog::Catalog;
 use headway_types::{Seconds, TokenScope};
 
 use crate::clock::Speed;
+use crate::oidc::OidcSettings;
 use crate::webhooks::Network;
 
 /// Everything `serve` needs to know.
@@ -24,8 +25,10 @@ pub struct ServerConfig {
     pub standby: bool,
     /// Where this server is reached, for whoever has come to another.
     pub advertised: Advertised,
-    /// Needed on both ports as soon as one of them is reachable from other machines.
+    /// Needed on the port for people as soon as it is reachable from other machines.
     pub tls: Option<TlsPaths>,
+    /// How nodes are known.
+    pub node_certificates: NodeCertificates,
     /// For how long browsers that have come over TLS are to come over nothing else; 0 tells them nothing.
     pub hsts: Duration,
     /// Lease, checkpoint root, deadlines, priors.
@@ -34,6 +37,8 @@ pub struct ServerConfig {
     pub tokens: Vec<InitialToken>,
     /// Where the keys that seal secrets come from; without them none can be set.
     pub secrets_key: Option<SecretsKey>,
+    /// Through whom people log in.
+    pub oidc: Option<OidcSettings>,
     /// What webhooks may be called though it is no public address.
     pub webhook_networks: Vec<Network>,
     /// How long what may be forgotten is kept.
@@ -65,6 +70,21 @@ impl Default for Retention {
     fn default() -> Self {
         let days = |days: f64| Seconds(days * 86_400.0);
         Self { plan_inputs: days(7.0), plans: days(90.0), history: days(90.0) }
+    }
+}
+
+/// Who nodes are.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeCertificates {
+    /// Of a certificate.
+    pub life: Seconds,
+    /// Take agents' tokens as well, though whoever has one may pass for any node that has no certificate.
+    pub tokens_too: bool,
+}
+
+impl Default for NodeCertificates {
+    fn default() -> Self {
+        Self { life: Seconds(90.0 * 86_400.0), tokens_too: false }
     }
 }
 
@@ -113,6 +133,15 @@ pub enum ConfigError {
     #[error("refusing to listen on {0} without TLS: tokens would cross the network in the clear")]
     PlainBeyondLoopback(SocketAddr),
     #[error(
+        "nodes cannot be given certificates: give --secrets-key-file (`openssl rand -hex 32`, readable to its owner alone; the key that signs \
+         them is sealed with it), or take agents' tokens instead (--agent-tokens)"
+    )]
+    NoAuthority,
+    #[error(
+        "refusing to listen for agents on {0}: without certificates of nodes and without TLS tokens would cross the network in the clear"
+    )]
+    PlainAgentsBeyondLoopback(SocketAddr),
+    #[error(
         "{0} is no URL at which a server is reached: it begins with http:// or https:// and ends with a host and a port"
     )]
     Advertised(String),
@@ -128,11 +157,29 @@ impl ServerConfig {
                 return Err(ConfigError::Advertised(url.clone()));
             }
         }
-        let exposed = [self.listen, self.agent_listen].into_iter().find(|address| !address.ip().is_loopback());
-        match exposed {
-            Some(address) if self.tls.is_none() => Err(ConfigError::PlainBeyondLoopback(address)),
-            _ => Ok(()),
+        if !self.listen.ip().is_loopback() && self.tls.is_none() {
+            return Err(ConfigError::PlainBeyondLoopback(self.listen));
         }
+        match self.can_sign() {
+            true => Ok(()),
+            false if !self.takes_agent_tokens() => Err(ConfigError::NoAuthority),
+            false if !self.agent_listen.ip().is_loopback() && self.tls.is_none() => {
+                Err(ConfigError::PlainAgentsBeyondLoopback(self.agent_listen))
+            }
+            false => Ok(()),
+        }
+    }
+
+    /// Whether nodes can be given certificates.
+    #[must_use]
+    pub fn can_sign(&self) -> bool {
+        self.secrets_key.is_some()
+    }
+
+    /// Whoever brings a token for agents with the configuration wants it taken.
+    #[must_use]
+    pub fn takes_agent_tokens(&self) -> bool {
+        self.node_certificates.tokens_too || self.tokens.iter().any(|token| token.scope == TokenScope::Agent)
     }
 }
 
@@ -149,10 +196,12 @@ mod tests {
             standby: false,
             advertised: Advertised::default(),
             tls: None,
+            node_certificates: NodeCertificates::default(),
             hsts: Duration::ZERO,
             engine: EngineConfig::default(),
             tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "hush".into() }],
-            secrets_key: None,
+            secrets_key: Some(SecretsKey::File("/keys".into())),
+            oidc: None,
             webhook_networks: Vec::new(),
             retention: Retention::default(),
             site: Catalog::default(),
@@ -171,6 +220,20 @@ mod tests {
         assert_eq!(open.check(), Err(ConfigError::PlainBeyondLoopback("0.0.0.0:7070".parse().unwrap())));
         let tls = TlsPaths { certificate: "cert.pem".into(), key: "key.pem".into() };
         assert_eq!(ServerConfig { tls: Some(tls), ..open }.check(), Ok(()));
+    }
+
+    #[test]
+    fn agents_are_known_by_certificate_or_by_an_explicit_choice() {
+        let keyless = ServerConfig { secrets_key: None, ..config("127.0.0.1:7070") };
+        assert_eq!(keyless.check(), Err(ConfigError::NoAuthority));
+        let token = InitialToken { name: "agent".into(), scope: TokenScope::Agent, secret: "hush".into() };
+        let upgraded = ServerConfig { tokens: vec![token], ..keyless };
+        assert!(upgraded.check() == Ok(()) && upgraded.takes_agent_tokens() && !upgraded.can_sign());
+        let beyond = "0.0.0.0:7601".parse().unwrap();
+        let open = ServerConfig { agent_listen: beyond, ..upgraded };
+        assert_eq!(open.check(), Err(ConfigError::PlainAgentsBeyondLoopback(beyond)));
+        let signing = ServerConfig { agent_listen: beyond, ..config("127.0.0.1:7070") };
+        assert!(signing.check() == Ok(()) && !signing.takes_agent_tokens());
     }
 
     #[test]

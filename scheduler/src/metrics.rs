@@ -44,12 +44,18 @@ const PROGRESS_SILENT: &str = "headway_jobs_progress_silent_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
 const AGENT_WRONG_TOKENS: &str = "headway_agent_wrong_tokens_total";
+const OIDC_REACHABLE: &str = "headway_oidc_provider_reachable";
+const OIDC_ASKED: &str = "headway_oidc_provider_requests_total";
+const OIDC_LOGINS: &str = "headway_oidc_logins_total";
 const QUOTA_REFUSALS: &str = "headway_user_quota_refusals_total";
 const CONNECTIONS: &str = "headway_connections";
 const STRANGERS_SENT_AWAY: &str = "headway_connections_sent_away_total";
 const BODIES_REFUSED: &str = "headway_http_bodies_refused_total";
 const REPORTS_REFUSED: &str = "headway_agent_reports_refused_total";
 const AGENTS_REFUSED: &str = "headway_agent_sessions_refused_total";
+const AUTHORITY_DAYS: &str = "headway_node_authority_days_left";
+const NODE_CERTIFICATE_DAYS: &str = "headway_node_certificate_days_left";
+const CERTIFICATES: &str = "headway_node_certificates";
 const CERTIFICATE_DAYS: &str = "headway_tls_certificate_days";
 const CERTIFICATE_READ: &str = "headway_tls_certificate_reads_total";
 const AUDIT_SEALED: &str = "headway_audit_sealed_total";
@@ -106,6 +112,12 @@ fn describe() {
     describe_gauge!(LEADER, "Whether this server leads and can commit (1), or stands by or waits for the store (0)");
     describe_counter!(TAKEOVERS, "Times this server took the lead over from another");
     describe_gauge!(STANDBY_AGE, "How old what a standby shows is; 0 of a server that does not stand by");
+    describe_gauge!(AUTHORITY_DAYS, "Days until what signs nodes' certificates ends; NaN where there is none");
+    describe_gauge!(CERTIFICATES, "Nodes and fleets whose certificate was not revoked");
+    describe_gauge!(
+        NODE_CERTIFICATE_DAYS,
+        "Days until the first certificate of a node ends that was not revoked; NaN where there is none"
+    );
     describe_gauge!(CLUSTER_NODES_AHEAD, "Nodes that follow a newer term than this scheduler's, and obey nothing");
     describe_counter!(
         ENGINE_FAULTS,
@@ -153,6 +165,18 @@ fn describe() {
         "Stored plans whose input could not be stored, so that they cannot be replayed"
     );
     counter!(PLAN_INPUTS_LOST).increment(0);
+    describe_gauge!(
+        OIDC_REACHABLE,
+        "Whether the identity provider answered when it was last asked; absent where there is none"
+    );
+    describe_counter!(
+        OIDC_ASKED,
+        "Questions to the identity provider, by what was asked and outcome (ok, refused, failed)"
+    );
+    describe_counter!(
+        OIDC_LOGINS,
+        "Logins through the identity provider, by way (browser, device, code) and outcome (done, refused, failed)"
+    );
     describe_counter!(
         WRONG_TOKENS,
         "Requests with a token that is unknown, revoked or expired (refused), and those not looked at since too many such came from their address (throttled)"
@@ -333,6 +357,21 @@ pub fn agent_wrong_token(outcome: &'static str) {
     counter!(AGENT_WRONG_TOKENS, "outcome" => outcome).increment(1);
 }
 
+/// Whether the identity provider answered when it was last asked.
+pub fn oidc_reachable(answers: bool) {
+    gauge!(OIDC_REACHABLE).set(if answers { 1.0 } else { 0.0 });
+}
+
+/// The identity provider was asked something.
+pub fn oidc_asked(what: &'static str, outcome: &'static str) {
+    counter!(OIDC_ASKED, "what" => what, "outcome" => outcome).increment(1);
+}
+
+/// Somebody wanted to log in through it.
+pub fn oidc_login(way: &'static str, outcome: &'static str) {
+    counter!(OIDC_LOGINS, "way" => way, "outcome" => outcome).increment(1);
+}
+
 /// A user would have more, or has asked more, than its quota of these allows.
 pub fn quota_refused(quota: &'static str) {
     counter!(QUOTA_REFUSALS, "quota" => quota).increment(1);
@@ -361,6 +400,17 @@ pub fn report_refused() {
 /// An agent was told why it is not heard.
 pub fn agent_refused() {
     counter!(AGENTS_REFUSED).increment(1);
+}
+
+/// What signs nodes' certificates ends so soon; NaN: there is none.
+pub fn authority_days_left(days: f64) {
+    gauge!(AUTHORITY_DAYS).set(days);
+}
+
+/// How many are valid, and when the first of them ends; NaN: there is none.
+pub fn node_certificates(count: usize, days: f64) {
+    gauge!(CERTIFICATES).set(count as f64);
+    gauge!(NODE_CERTIFICATE_DAYS).set(days);
 }
 
 /// Until the certificate ends.

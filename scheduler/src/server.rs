@@ -3,17 +3,16 @@
 //! Order: schema, leadership, loop, then the two ports, so that nothing is answered before it can be committed.
 
 mod advertised;
+mod agents;
 mod certificate;
 mod connections;
 mod door;
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use hyper_util::server::conn::auto;
 
@@ -23,24 +22,25 @@ use axum::middleware::map_response;
 use axum::response::Response;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
 use sqlx::postgres::PgConnectOptions;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Identity, Server, ServerTlsConfig};
 
+use self::agents::Entrance;
 pub use self::certificate::{CertificateError, Certificates};
 use self::connections::{Connections, Limits};
 pub(crate) use self::connections::{Visitor, network};
 use self::door::{Door, Watched};
 use crate::audit::sealer;
+use crate::authority::{Authorities, AuthoritiesError, TlsFiles};
 use crate::clock::Clock;
 use crate::config::{ConfigError, SecretsKey, ServerConfig, TlsPaths};
 use crate::driver::{Driver, StartError};
-use crate::grpc::{Gateway, Sessions};
-use crate::http::{Cookies, HttpState, router};
+use crate::grpc::{Admission, Gateway, Sessions};
+use crate::http::{Cookies, Enrolment, HttpState, router};
 use crate::leader::Leader;
+use crate::oidc::Provider;
 use crate::secrets::{Keyring, KeyringError};
 use crate::store::{SecretsKeyError, Store, StoreError};
 use crate::webhooks::{self, Messenger, Trials};
@@ -83,6 +83,8 @@ pub enum ServerError {
     #[error(transparent)]
     SecretsKey(#[from] SecretsKeyError),
     #[error(transparent)]
+    Authorities(#[from] AuthoritiesError),
+    #[error(transparent)]
     Start(#[from] StartError),
     #[error("listening on {address}")]
     Listen {
@@ -104,6 +106,8 @@ pub enum ServerError {
     Http(#[source] std::io::Error),
     #[error("making ready to call webhooks")]
     Webhooks(#[source] reqwest::Error),
+    #[error("making ready to ask the identity provider")]
+    Oidc(#[source] reqwest::Error),
     #[error("reading entropy")]
     Entropy(#[source] getrandom::Error),
     #[error("installing the metrics recorder")]
@@ -158,7 +162,18 @@ pub async fn serve_reporting(
     let tls = config.tls.as_ref().map(read_tls).transpose()?;
     let certificates = config.tls.as_ref().map(Certificates::read).transpose()?;
 
-    let leader = Leader::new(options).of(advertised::server(&config, addresses)?);
+    let life = config.node_certificates.life;
+    let authorities = Authorities::open(store.clone(), life, tls.clone()).await?;
+    let takes_tokens = config.takes_agent_tokens();
+    if takes_tokens {
+        tracing::warn!(
+            "tokens of the scope agent are taken: whoever has one may pass for any node that has no certificate; have nodes join (`headway node join`) and leave --agent-tokens and --agent-token-file out"
+        );
+    }
+
+    let told = advertised::server(&config, addresses)?;
+    let (reached, addresses_of_agents) = (told.url.clone(), told.agents.clone());
+    let leader = Leader::new(options).of(told);
     let leader = if config.standby { leader.standing_by() } else { leader };
     let sessions = Sessions::default();
     let engine = config.engine.at_speed(config.speed.factor());
@@ -174,12 +189,19 @@ pub async fn serve_reporting(
     let _ = rustls::crypto::ring::default_provider().install_default();
     let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
     let (outbox, inbox, told) = (started.cluster.clone(), started.inbox.clone(), started.inbox.clone());
-    let gateway =
-        Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site, started.cluster.standing());
+    let admission = Admission::by_certificate(authorities.clone(), takes_tokens);
+    let admitting = (started.cluster.standing(), admission);
+    let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site, admitting);
     let [sampled, counted, sealed, watched] = std::array::from_fn(|_| started.cluster.clone());
     let cookies = Cookies::new(store.identity().await?, certificates.is_some());
     let trials = Trials::new(messenger.clone());
+    let provider =
+        config.oidc.map(|settings| Provider::new(settings, &reached)).transpose().map_err(ServerError::Oidc)?;
+    let provider = provider.map(Arc::new);
+    let at = addresses_of_agents;
+    let enrolment = Enrolment { authorities: authorities.clone(), takes_tokens, at };
     let state = HttpState::new(started.cluster, cookies, config.build, metrics, trials);
+    let state = state.with_oidc(provider.clone()).enrolling(enrolment);
 
     let leads = started.leading.is_some();
     let mut parts = JoinSet::new();
@@ -225,8 +247,24 @@ pub async fn serve_reporting(
             Ok(())
         }
     });
+    if let Some(provider) = provider {
+        let stop = stop.clone();
+        parts.spawn(async move {
+            provider.keep(stop).await;
+            Ok(())
+        });
+    }
+    parts.spawn({
+        let keeping = authorities.clone().keep(stop.clone());
+        async move {
+            keeping.await;
+            Ok(())
+        }
+    });
     let visitors = Connections::new("agents", Limits::of_agents(files));
-    parts.spawn(serve_agents(gateway, agents, visitors, tls.clone(), stop.clone()));
+    // Where the site's certificate is shown, everybody can be asked to encrypt.
+    let entrance = Entrance { authorities, plain: takes_tokens && tls.is_none() };
+    parts.spawn(agents::serve(gateway, agents, visitors, entrance, stop.clone()));
     let visitors = Connections::new("people", Limits::of_people(files));
     if let Some(certificates) = certificates.clone() {
         let watch = certificate::watch(certificates, watched, told, stop.clone());
@@ -279,43 +317,6 @@ async fn reseal_once_it_leads(
     }
     stop.cancelled().await;
     Ok(())
-}
-
-async fn serve_agents(
-    gateway: Gateway,
-    listener: TcpListener,
-    visitors: Connections,
-    tls: Option<TlsFiles>,
-    stop: CancellationToken,
-) -> Result<(), ServerError> {
-    let mut server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .max_concurrent_streams(REQUESTS_OF_ONE);
-    if let Some(files) = tls {
-        let identity = Identity::from_pem(files.certificate, files.key);
-        let config = ServerTlsConfig::new().identity(identity).timeout(HANDSHAKE);
-        server = server.tls_config(config).map_err(ServerError::Agents)?;
-    }
-    let incoming =
-        TcpListenerStream::new(listener).filter_map(move |stream| taken_in(stream, visitors.clone())).boxed();
-    let serving = server
-        .add_service(gateway.into_service())
-        .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
-    within_drain(serving, &stop, ServerError::Agents).await
-}
-
-/// Nothing that goes wrong with one connection is an end of the port.
-async fn taken_in(stream: io::Result<TcpStream>, visitors: Connections) -> Option<io::Result<Watched>> {
-    match stream {
-        Ok(stream) => Watched::new(stream, &visitors).ok().map(Ok),
-        Err(error) => {
-            // Out of open files, most likely: soon some are closed.
-            tracing::debug!(%error, "no connection was taken in");
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            None
-        }
-    }
 }
 
 async fn serve_people(
@@ -419,12 +420,6 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
 
 fn address(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, ServerError> {
     listener.local_addr().map_err(|source| ServerError::Listen { address, source })
-}
-
-#[derive(Clone)]
-struct TlsFiles {
-    certificate: Vec<u8>,
-    key: Vec<u8>,
 }
 
 fn read_tls(paths: &TlsPaths) -> Result<TlsFiles, ServerError> {

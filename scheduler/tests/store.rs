@@ -482,7 +482,14 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     let (store, _) = store().await;
     let hash = TokenHash::of("s3cret");
     let later = START + Seconds(60.0);
-    let new = NewToken { name: "ci", user: Some("ada"), scope: TokenScope::User, expires_at: Some(later) };
+    let new = NewToken {
+        name: "ci",
+        user: Some("ada"),
+        scope: TokenScope::User,
+        expires_at: Some(later),
+        identity: None,
+        of_session: false,
+    };
     let token = store.create_token(&new, &hash, START, None).await.unwrap();
     assert_eq!(store.find_token(&hash, START).await.unwrap(), Some(token.clone()));
     assert_eq!(store.find_token(&hash, later).await.unwrap(), None);
@@ -544,7 +551,14 @@ async fn a_token_of_a_former_release_keeps_its_identity_and_lends_it_to_no_other
     assert_eq!(roles, expected.map(|(name, role)| (name.to_owned(), role)));
 
     // A label is no identity any more.
-    let new = NewToken { name: "admin", user: Some("bob"), scope: TokenScope::User, expires_at: None };
+    let new = NewToken {
+        name: "admin",
+        user: Some("bob"),
+        scope: TokenScope::User,
+        expires_at: None,
+        identity: None,
+        of_session: false,
+    };
     store.create_token(&new, &TokenHash::of("bob"), START, None).await.unwrap();
     assert_eq!(found("bob").await.unwrap().user.as_deref(), Some("bob"));
 

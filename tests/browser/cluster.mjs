@@ -8,7 +8,7 @@ import { chromium } from "playwright-core";
 
 const root = path.resolve(import.meta.dirname, "../..");
 const target = process.env.CARGO_TARGET_DIR ?? path.join(root, "target");
-const binary = process.env.HEADWAY_BINARY ?? path.join(target, "debug/headway");
+export const binary = process.env.HEADWAY_BINARY ?? path.join(target, "debug/headway");
 
 /** The system's Chromium, which asks nobody but the pages it is shown. */
 export function launch() {
@@ -21,15 +21,15 @@ export function launch() {
   });
 }
 
-/** Starts a cluster and resolves once it says that it is up. */
-export async function startCluster() {
+/** Starts a cluster, with `more` arguments, and resolves once it says that it is up. */
+export async function startCluster(more = []) {
   const dir = mkdtempSync("/tmp/hwb");
   const [people, agents] = [await freePort(), await freePort()];
   const child = spawn(
     binary,
     [
       ...["up", "--data-dir", dir, "--listen", `127.0.0.1:${people}`, "--agent-listen", `127.0.0.1:${agents}`],
-      ...["--nodes", "2", "--gpus-per-node", "4", "--stop-grace", "10"],
+      ...["--nodes", "2", "--gpus-per-node", "4", "--stop-grace", "10", ...more],
     ],
     { stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, XDG_CONFIG_HOME: dir } },
   );
@@ -51,6 +51,7 @@ export async function startCluster() {
     url,
     token,
     submit: (spec) => request(url, token, "POST", "/api/v1/jobs", spec),
+    put: (route, body) => request(url, token, "PUT", route, body),
     get: (route) => request(url, token, "GET", route),
     async stop() {
       const ended = new Promise((resolve) => child.on("exit", resolve));
@@ -116,7 +117,7 @@ async function request(url, token, method, route, body) {
   return json;
 }
 
-function freePort() {
+export function freePort() {
   return new Promise((resolve) => {
     const server = createServer().listen(0, "127.0.0.1", () => {
       const { port } = server.address();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use headway_api::client::Client;
@@ -12,14 +13,14 @@ use tempfile::TempDir;
 
 use crate::complaint::{Expected, unexpected};
 use crate::databases::Databases;
-use crate::link::Link;
 use crate::network::Network;
 use crate::process::Process;
 use crate::wait::{soon, until};
 use crate::workers::{self, Worker};
 
 const TOKEN: &str = "hw_test_admin_token_000000000000000000";
-const AGENT_TOKEN: &str = "hw_test_agent_token_000000000000000000";
+/// Seals the key that signs nodes' certificates.
+const SECRETS_KEY: &str = "00000000000000000000000000000000000000000000000000000000000000aa";
 
 /// Seconds of silence after which the scheduler of a test gives a node up.
 pub const LEASE_SECONDS: f64 = 2.0;
@@ -40,7 +41,7 @@ impl Ports {
     }
 
     fn agent_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.agents)
+        format!("https://127.0.0.1:{}", self.agents)
     }
 }
 
@@ -143,6 +144,7 @@ impl Cluster {
         }
         for index in 0..nodes {
             self.agents.push(None);
+            self.join(index);
             self.start_agent(index);
         }
         self.wait_for_nodes(nodes).await;
@@ -168,8 +170,8 @@ impl Cluster {
             format!("127.0.0.1:{}", ports.agents),
             "--admin-token-file".into(),
             path("admin.token"),
-            "--agent-token-file".into(),
-            path("agent.token"),
+            "--secrets-key-file".into(),
+            path("secrets.key"),
             "--checkpoint-root".into(),
             path("checkpoints"),
             "--lease-seconds".into(),
@@ -194,6 +196,11 @@ impl Cluster {
         })
         .await;
         self.servers[index] = Some(process);
+    }
+
+    /// Where the first scheduler takes agents.
+    pub fn agents_url(&self) -> String {
+        self.ports[0].agent_url()
     }
 
     /// A client of all schedulers that has asked none of them yet.
@@ -223,19 +230,36 @@ impl Cluster {
         TOKEN
     }
 
+    /// Has a node join by a token for it: it is given a certificate, and what it had before opens nothing.
+    pub fn join(&self, index: usize) {
+        let name = format!("node-{}", index + 1);
+        let token = self.command(&["node", "token", "create", "--node", &name]);
+        let servers: Vec<String> = match &self.network {
+            Some(network) => {
+                network.agents[index].iter().map(|link| link.url().replace("http://", "https://")).collect()
+            }
+            None => self.ports.iter().map(Ports::agent_url).collect(),
+        };
+        let data_dir = self.dir.path().join(&name).display().to_string();
+        self.command(&[
+            "node",
+            "join",
+            token.trim(),
+            "--server",
+            &servers.join(","),
+            "--data-dir",
+            &data_dir,
+            "--name",
+            &name,
+        ]);
+    }
+
+    /// By the certificate that it has; where it reaches the schedulers it knows since it joined.
     pub fn start_agent(&mut self, index: usize) {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         let name = format!("node-{}", index + 1);
-        let servers: Vec<String> = match &self.network {
-            Some(network) => network.agents[index].iter().map(Link::url).collect(),
-            None => self.ports.iter().map(Ports::agent_url).collect(),
-        };
         let arguments = [
             "agent",
-            "--server",
-            &servers.join(","),
-            "--agent-token-file",
-            &path("agent.token"),
             "--data-dir",
             &path(&name),
             "--name",
@@ -425,15 +449,16 @@ fn new_dir() -> TempDir {
     rustls::crypto::ring::default_provider().install_default().ok();
     let dir = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").expect("a temporary directory");
     open_to_postgres(dir.path());
-    for (name, secret) in [("admin.token", TOKEN), ("agent.token", AGENT_TOKEN)] {
-        std::fs::write(dir.path().join(name), secret).expect("writing a token");
+    for (name, secret) in [("admin.token", TOKEN), ("secrets.key", SECRETS_KEY)] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, secret).expect("writing a secret");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("closing a secret to others");
     }
     dir
 }
 
 /// Postgres runs as another user when the tests run as root.
 pub fn open_to_postgres(dir: &Path) {
-    use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).expect("opening the directory");
 }
 

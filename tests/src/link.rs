@@ -19,6 +19,10 @@ const CHUNK: usize = 16 * 1_024;
 /// Between attempts to listen again, and how often what drips does.
 const TICK: Duration = Duration::from_millis(20);
 
+/// After so long the callee gives up a caller who has vanished, as the kernel would with keep-alives, which Postgres asks for and sockets of this
+/// machine do not have.
+const KEEPALIVE: Duration = Duration::from_secs(11);
+
 /// What a wire does to what it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -150,14 +154,25 @@ async fn connection(mut caller: TcpStream, states: watch::Receiver<State>) {
     let born = states.borrow().clone();
     // Closed so, it ends with a reset.
     if born.fault != Some(Fault::Reset) {
-        let mut reset = states.clone();
-        tokio::select! {
-            whole = carry(&mut caller, &born, states) => {
-                if whole.is_ok() {
-                    return;
-                }
+        let (mut reset, mut forgotten) = (states.clone(), states.clone());
+        let vanished = async {
+            if forgotten.wait_for(|state| state.forgotten != born.forgotten).await.is_ok() {
+                tokio::time::sleep(KEEPALIVE).await;
             }
-            _ = reset.wait_for(|state| state.reset != born.reset) => {}
+        };
+        let ended = async {
+            let _reset = reset.wait_for(|state| state.reset != born.reset).await.is_ok();
+        };
+        let whole = tokio::select! {
+            whole = carry(&mut caller, &born, states) => Some(whole.is_ok()),
+            () = ended => Some(false),
+            () = vanished => None,
+        };
+        match whole {
+            Some(true) => return,
+            Some(false) => {}
+            // The caller hears nothing of that.
+            None => std::future::pending().await,
         }
     }
     caller.set_zero_linger().ok();

@@ -62,14 +62,8 @@ pub fn spread(times: &[Duration]) -> String {
     let mut times = times.to_vec();
     times.sort();
     let at = |place: usize| times.get(place).map_or(0.0, Duration::as_secs_f64);
-    let last = times.len().saturating_sub(1);
-    format!(
-        "{} times, p50 {:.2} s, p90 {:.2} s, max {:.2} s",
-        times.len(),
-        at(times.len() / 2),
-        at(last * 9 / 10),
-        at(last)
-    )
+    let (middle, last) = (at(times.len() / 2), at(times.len().saturating_sub(1)));
+    format!("{} times, p50 {middle:.2} s, max {last:.2} s", times.len())
 }
 
 /// How busy the machine was in the last minute, in runnable processes.

@@ -131,6 +131,9 @@ async fn a_node_whose_agent_is_gone_is_deleted_and_may_come_back_as_a_new_one() 
     assert_eq!(gone.name, "node-2");
     let nodes = cluster.client.nodes().await.unwrap();
     assert_eq!(nodes.iter().map(|node| node.name.as_str()).collect::<Vec<_>>(), ["node-1"]);
+    let known = cluster.client.node_certificates().await.unwrap();
+    assert!(known.iter().any(|one| one.name == "node-2" && one.revoked_at.is_some()), "its certificate goes with it");
+    cluster.join(1);
     cluster.start_agent(1);
     cluster.wait_for_nodes(2).await;
     let back = cluster.client.node("node-2").await.unwrap();

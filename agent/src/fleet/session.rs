@@ -1,19 +1,18 @@
 //! One node's line to the scheduler; many share a connection.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use headway_api::agent::{AgentToScheduler, ExecPiece, ExecRequest, GpuReading, LogRequest, Secrets};
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
 use tokio::sync::{mpsc, oneshot, watch};
-use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
 use super::node::Node;
+use crate::AgentError;
 use crate::outbox::Outbox;
-use crate::servers::Turns;
-use crate::session::{Dialer, Opened, Outgoing, SessionError, Side, handshake};
+use crate::servers::{Servers, Turns};
+use crate::session::{Dialer, Opened, Outgoing, Renewals, SessionError, Side, chain, handshake};
 
 /// What reaches the emulation from its sessions.
 pub(super) enum Input {
@@ -43,15 +42,32 @@ pub(super) enum Input {
 /// To one server.
 #[derive(Clone)]
 pub(super) struct Way {
-    channel: Channel,
-    authorization: MetadataValue<Ascii>,
-    patience: Duration,
+    servers: Arc<Servers>,
+    at: usize,
+    /// With what certificate it was opened, of the newest of which another is opened.
+    line: Arc<Mutex<(Renewals, Channel)>>,
 }
 
 impl Way {
-    pub(super) fn to(dialer: &Dialer) -> Self {
-        let (channel, authorization) = (dialer.endpoint.connect_lazy(), dialer.authorization.clone());
-        Self { channel, authorization, patience: dialer.patience }
+    pub(super) fn to(servers: &Arc<Servers>, at: usize) -> Result<Self, AgentError> {
+        let dialer = &servers.dialers[at];
+        let renewals = dialer.renewals();
+        let channel = dialer.connect_lazily().map_err(|error| AgentError::Certificate { message: chain(&error) })?;
+        Ok(Self { servers: Arc::clone(servers), at, line: Arc::new(Mutex::new((renewals, channel))) })
+    }
+
+    fn dialer(&self) -> &Dialer {
+        &self.servers.dialers[self.at]
+    }
+
+    /// The connection by the certificate that there is now.
+    fn channel(&self) -> Result<(Renewals, Channel), SessionError> {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        if line.0.has_come() {
+            let renewals = self.dialer().renewals();
+            *line = (renewals, self.dialer().connect_lazily()?);
+        }
+        Ok(line.clone())
     }
 }
 
@@ -98,8 +114,9 @@ impl Side for Line {
         let (reply, answer) = oneshot::channel();
         self.tell(Input::Register { node, reply }).await?;
         let registered = answer.await.map_err(|_| SessionError::GoingDown)?;
-        let Way { channel, authorization, patience } = self.ways[self.turns.current()].clone();
-        let opened = handshake(channel, authorization, registered, patience).await?;
+        let way = &self.ways[self.turns.current()];
+        let (renewals, channel) = way.channel()?;
+        let opened = handshake(way.dialer(), (renewals, channel), registered).await?;
         let (reply, answer) = oneshot::channel();
         self.tell(Input::Opened { node, term: opened.term, speed: opened.speed, reply }).await?;
         match answer.await {
@@ -128,6 +145,10 @@ impl Side for Line {
 
     fn readings(&self) -> Vec<GpuReading> {
         Vec::new()
+    }
+
+    fn renew(&self) {
+        self.ways.iter().take(1).for_each(|way| way.servers.renew());
     }
 
     async fn gone(&self) {

@@ -32,8 +32,7 @@ pub(super) fn group(text: &str) -> FleetGroup {
 fn config(groups: &[&str]) -> FleetConfig {
     FleetConfig {
         server_urls: vec!["http://127.0.0.1:1".into()],
-        token: "t".into(),
-        tls_ca: None,
+        access: crate::Access::Token { secret: "t".into(), tls_ca: None },
         name: "lab".into(),
         groups: groups.iter().map(|text| group(text)).collect(),
         fabric: "rack".into(),

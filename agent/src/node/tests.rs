@@ -48,7 +48,7 @@ pub(crate) mod fixture {
             shm: None,
             local_disk: None,
             server_urls: vec!["http://127.0.0.1:1".into()],
-            token: "t".into(),
+            access: crate::Access::Token { secret: "t".into(), tls_ca: None },
             data_dir: data_dir.into(),
             name: "n".into(),
             address: "127.0.0.1".into(),
@@ -67,7 +67,6 @@ pub(crate) mod fixture {
             report_every: Duration::from_millis(200),
             output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
             warm: WarmLimits { interpreters: 0, idle: Duration::from_secs(3600) },
-            tls_ca: None,
         }
     }
 
@@ -114,7 +113,7 @@ impl Agent {
     fn start_with(dir: &Path, config: AgentConfig) -> Self {
         let users = Users::new(config.run_as.clone()).unwrap();
         let (files, lock) = Files::open(&dir.join("data"), users.are_others()).unwrap();
-        let identity = crate::identity::Identity::load(&files).unwrap();
+        let identity = crate::identity::Identity::load(&files, None).unwrap();
         let (mut source, waker) = gpu::open(&config.gpus, identity.node).unwrap();
         let offer = config.inventory(identity.node, identity.boot, source.look()).unwrap();
         let inventory = Inventory::new(offer);

@@ -173,6 +173,7 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 since_ms: request.since_ms,
             }),
             Body::ExecRequest(request) => Self::Exec(request.try_into()?),
+            Body::RenewCertificate(_) => Self::Renew,
             Body::Refused(refused) => Self::Refused { reason: refused.reason, term: refused.term.map(Term) },
         })
     }

@@ -286,6 +286,7 @@ pub(super) fn from_scheduler() -> Vec<SchedulerToAgent> {
         heartbeat: Seconds(5.0),
         speed: 60.0,
     });
+    messages.push(SchedulerToAgent::Renew);
     messages.push(SchedulerToAgent::Refused { reason: "it leads t3".into(), term: Some(Term(3)) });
     messages.push(SchedulerToAgent::Refused { reason: "node is known under another token".into(), term: None });
     messages.push(SchedulerToAgent::Log(LogRequest {

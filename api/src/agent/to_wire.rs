@@ -121,6 +121,7 @@ impl From<&SchedulerToAgent> for wire::SchedulerMessage {
             }
             SchedulerToAgent::Log(request) => Body::LogRequest(request.into()),
             SchedulerToAgent::Exec(request) => Body::ExecRequest(request.into()),
+            SchedulerToAgent::Renew => Body::RenewCertificate(wire::RenewCertificate {}),
             SchedulerToAgent::Refused { reason, term } => {
                 Body::Refused(wire::Refused { reason: reason.clone(), term: term.map(|term| term.0) })
             }

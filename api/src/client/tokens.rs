@@ -9,7 +9,9 @@ use serde::Serialize;
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    AuditHead, AuditList, AuditVerification, CreatedToken, Token, TokenList, TokenRequest, User, UserList, UserRequest,
+    AuditHead, AuditList, AuditVerification, CodeLoginRequest, CreatedToken, DeviceLogin, DeviceLoginReply,
+    DeviceLoginRequest, Identity, IdentityRequest, LoginProvider, Token, TokenList, TokenRequest, User, UserList,
+    UserRequest,
 };
 
 impl Client {
@@ -43,6 +45,36 @@ impl Client {
     /// Gives a user a role; who is not there is made.
     pub async fn set_user(&self, name: &str, role: TokenScope) -> Result<User, ClientError> {
         self.read(self.request(Method::PUT, &["users", name]).json(&UserRequest { role })).await
+    }
+
+    /// Says who a user is at the identity provider.
+    pub async fn link_user(&self, name: &str, request: &IdentityRequest) -> Result<Identity, ClientError> {
+        self.read(self.request(Method::PUT, &["users", name, "identity"]).json(request)).await
+    }
+
+    /// Says that a user is nobody there any more; what was opened through it ends.
+    pub async fn unlink_user(&self, name: &str) -> Result<(), ClientError> {
+        self.send(self.request(Method::DELETE, &["users", name, "identity"]).timeout(REQUEST_TIME)).await.map(drop)
+    }
+
+    /// Through whom people log in; asked and answered without a token, as all that follows.
+    pub async fn login_provider(&self) -> Result<LoginProvider, ClientError> {
+        self.get(&["auth", "oidc"]).await
+    }
+
+    /// Begins a login that somebody confirms in whatever browser.
+    pub async fn begin_device_login(&self) -> Result<DeviceLogin, ClientError> {
+        self.read(self.request(Method::POST, &["auth", "oidc", "device"])).await
+    }
+
+    /// Asks whether it was confirmed.
+    pub async fn end_device_login(&self, request: &DeviceLoginRequest) -> Result<DeviceLoginReply, ClientError> {
+        self.post(&["auth", "oidc", "device", "token"], request).await
+    }
+
+    /// Hands in the code that a browser brought back to this machine.
+    pub async fn end_code_login(&self, request: &CodeLoginRequest) -> Result<CreatedToken, ClientError> {
+        self.post(&["auth", "oidc", "token"], request).await
     }
 
     /// Newest first.

@@ -101,3 +101,14 @@ fn any_json_is_read_or_refused() {
         .seeds(written)
         .check(|input| serde_json::from_slice(input).is_ok_and(|body| understood(&body)));
 }
+
+/// As long as a body may be. Looking for the nearest known key once took seconds for one that nobody knows.
+#[test]
+fn a_key_of_any_length_is_refused_at_little_cost() {
+    let key = "k".repeat((2 << 20) - 64);
+    for input in [format!("{{\"{key}\": 1}}"), format!("{{\"jobs\": [], \"{key}\": 1}}")] {
+        headway_fuzz::once("long-keys", input.as_bytes(), |input| {
+            serde_json::from_slice(input).is_ok_and(|body| understood(&body))
+        });
+    }
+}

@@ -286,11 +286,14 @@ pub(super) fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The known word a mistyped one most resembles, if any does.
+/// The known word a mistyped one most resembles, if any does. Comparing two words takes as long as their lengths multiplied,
+/// and the word is a stranger's: those that differ too much in length alone are not compared.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let allowed = (word.chars().count() / 3).max(1);
+    let length = word.chars().count();
+    let allowed = (length / 3).max(1);
     known
+        .filter(|candidate| candidate.chars().count().abs_diff(length) <= allowed)
         .map(|candidate| (strsim::damerau_levenshtein(&word.to_lowercase(), candidate), candidate))
         .filter(|(distance, _)| *distance <= allowed)
         .min()

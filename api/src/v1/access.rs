@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::login::RoleSource;
 use super::quota::{UserLoad, UserQuota};
 
 /// A token without its secret.
@@ -83,6 +84,12 @@ pub struct User {
     pub created_at: DateTime<Utc>,
     /// Tokens that open something.
     pub tokens: u32,
+    /// Who gave the role.
+    #[serde(default)]
+    pub role_from: RoleSource,
+    /// Whether the user is somebody at the identity provider.
+    #[serde(default)]
+    pub linked: bool,
     /// What this user may have at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<UserQuota>,

@@ -10,7 +10,8 @@ use uuid::Uuid;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AttentionItem {
     /// `rounds_given_up`, `round_late`, `planning_paused`, `plan_waits_approval`, `node_lost`, `node_unreachable`, `node_quarantined`, `node_left_out`,
-    /// `node_ailing`, `gpus_broken`, `certificate_refused`, `certificate_expires`, `audit_unsealed`, `job_set_aside`, `job_left_out`, `job_hangs`, `job_fails`, `job_never`, `job_starves`, `job_mispredicted`, `took_over`.
+    /// `node_ailing`, `gpus_broken`, `certificate_refused`, `certificate_expires`, `audit_unsealed`, `job_set_aside`, `job_left_out`, `job_hangs`, `job_fails`, `job_never`, `job_starves`, `job_mispredicted`, `took_over`;
+    /// `node_authority_ends`, `node_certificates_end`, `agent_tokens`.
     pub kind: String,
     /// `critical`: nobody is served as long as it lasts, or hardware is gone; `warning`: GPUs or jobs stand still until somebody acts; `notice`.
     pub severity: String,

@@ -99,6 +99,9 @@ pub struct Member {
     pub role: ProjectRole,
     /// The project that names the member: this one, or one that it is part of.
     pub project: String,
+    /// Whether groups of the identity provider gave the role, and each login sets it anew; else somebody gave it by hand.
+    #[serde(default)]
+    pub from_groups: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

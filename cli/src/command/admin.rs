@@ -2,6 +2,7 @@
 
 mod backup;
 mod bundle;
+mod ca;
 mod config;
 mod doctor;
 mod migrate;
@@ -30,6 +31,9 @@ pub enum Admin {
     /// Settings of the server: show them, check them without a start.
     #[command(subcommand)]
     Config(config::Config),
+    /// What signs nodes' certificates.
+    #[command(subcommand)]
+    Ca(ca::Ca),
     /// Which server leads since when, and which stand by.
     Leader,
     /// After a backup was restored: have nodes follow this database though they have followed a newer term. What they run that it does
@@ -50,6 +54,7 @@ pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Resu
         Admin::SupportBundle(one) => bundle::run(connection, *one).await,
         Admin::Migrate(one) => migrate::run(print, one, connection.dry_run).await,
         Admin::Config(one) => config::run(print, one).await,
+        Admin::Ca(one) => ca::run(&connection.client()?, print, one).await,
         Admin::Leader => leader(connection, print).await,
         Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,
     }

@@ -1,14 +1,14 @@
 //! `headway agent`: the node's side.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
 use headway_agent::{
-    AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, OutputLimits, RunAs, WarmLimits,
-    WrittenGroup,
+    Access, AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, Joiner, Joining, OutputLimits,
+    RunAs, WarmLimits, WrittenGroup, joined_name,
 };
 use headway_emulation::hardware::gpu_type;
 use headway_goodput::catalog::Catalog;
@@ -23,16 +23,30 @@ use crate::failure::{Failure, Kind};
 
 #[derive(Args, Clone, Debug)]
 pub struct Agent {
-    /// URL of the scheduler's port for agents: https, on loopback also http; of each of its servers, with commas or given more than once.
-    #[arg(long, env = "HEADWAY_AGENT_SERVER", value_name = "URL", value_delimiter = ',', required = true)]
+    /// URL of the scheduler's port for agents; of each of its servers, with commas or given more than once [default: those that the node
+    /// has joined].
+    #[arg(long, env = "HEADWAY_AGENT_SERVER", value_name = "URL", value_delimiter = ',')]
     pub server: Vec<String>,
-    /// File that holds the agent token.
-    #[arg(long, env = "HEADWAY_AGENT_TOKEN_FILE")]
-    pub agent_token_file: PathBuf,
+    /// The node's key and certificate, which `headway node join` has written [default: identity.json in the data directory].
+    #[arg(long, value_name = "FILE", conflicts_with = "agent_token_file")]
+    pub identity: Option<PathBuf>,
+    /// File with a join token: a node that has not joined does so at its start. For nodes that come and go by themselves.
+    #[arg(
+        long,
+        env = "HEADWAY_JOIN_TOKEN_FILE",
+        value_name = "FILE",
+        requires = "server",
+        conflicts_with = "agent_token_file"
+    )]
+    pub join_token_file: Option<PathBuf>,
+    /// File that holds an agent token, where the scheduler takes them still (--agent-tokens).
+    #[arg(long, env = "HEADWAY_AGENT_TOKEN_FILE", requires = "server")]
+    pub agent_token_file: Option<PathBuf>,
     /// Where the ledger, the sockets and the logs are kept.
     #[arg(long, required_unless_present = "emulate")]
     pub data_dir: Option<PathBuf>,
-    /// Name of the node [default: the host name], or of the emulated fleet [default: fleet].
+    /// Name of the node [default: that of its certificate, else the host name], or of the emulated fleet [default: that of its
+    /// certificate, else fleet].
     #[arg(long)]
     pub name: Option<String>,
     /// Address at which other nodes reach this one.
@@ -99,8 +113,8 @@ pub struct Agent {
     /// Seconds that a warm interpreter is kept without a job on this node that could use it.
     #[arg(long, default_value_t = 3600)]
     pub warm_idle_seconds: u64,
-    /// PEM certificate authority of the scheduler.
-    #[arg(long)]
+    /// PEM certificate authority of the scheduler, for an agent with a token.
+    #[arg(long, requires = "agent_token_file")]
     pub tls_ca: Option<PathBuf>,
     #[command(flatten)]
     pub fleet: Fleet,
@@ -139,19 +153,64 @@ pub fn group(written: &WrittenGroup, site: &Catalog, usual: NodeCount) -> Result
     Ok(written.of(known, usual))
 }
 
+/// Where a node's key and certificate are unless somebody says otherwise.
+pub fn identity_file(data_dir: &Path) -> PathBuf {
+    data_dir.join("identity.json")
+}
+
+pub fn host_name() -> Result<String, Failure> {
+    Ok(nix::unistd::gethostname().context("reading the host name")?.to_string_lossy().into_owned())
+}
+
+impl Agent {
+    /// What opens the scheduler, and the name that goes with it. A node that has not joined joins here, if it was given what it takes. `None`:
+    /// there is no file.
+    async fn access(
+        &self,
+        file: Option<PathBuf>,
+        usual: &str,
+        who: Joiner,
+    ) -> Result<Option<(Access, String)>, Failure> {
+        if let Some(token) = &self.agent_token_file {
+            let access = Access::Token { secret: read_token(token)?, tls_ca: self.tls_ca.clone() };
+            return Ok(Some((access, self.name.clone().unwrap_or_else(|| usual.to_owned()))));
+        }
+        let Some(file) = file else { return Ok(None) };
+        let known = joined_name(&file);
+        let name = self.name.clone().or(known.clone()).unwrap_or_else(|| usual.to_owned());
+        if let (None, Some(token)) = (known, &self.join_token_file) {
+            let joining = Joining {
+                token: read_token(token)?.parse().map_err(|wrong| Failure::new(Kind::Usage, format!("{wrong}")))?,
+                servers: self.server.clone(),
+                name: name.clone(),
+                who,
+                file: file.clone(),
+            };
+            headway_agent::join(joining).await.map_err(|error| Failure::from(anyhow::Error::new(error)))?;
+        }
+        Ok(Some((Access::Certificate(file), name)))
+    }
+}
+
 pub async fn run(agent: Agent) -> Result<(), Failure> {
     let shutdown = shutdown_token(agent.die_with_parent)?;
     let site = super::catalog::read(&agent.hardware, Parameters::built_in())?;
-    let labels: BTreeMap<String, String> = agent.labels.into_iter().collect();
+    let labels: BTreeMap<String, String> = agent.labels.iter().cloned().collect();
     if labels.len() > MOST_NODE_LABELS {
         return Err(Failure::new(Kind::Usage, format!("a node has {MOST_NODE_LABELS} labels at most")));
     }
     if !agent.fleet.emulate.is_empty() {
+        let Some((access, name)) = agent.access(agent.identity.clone(), "fleet", Joiner::Fleet).await? else {
+            return Err(Failure::new(
+                Kind::Usage,
+                "--identity is needed: the fleet's key and certificate are kept there",
+            )
+            .hint("headway node join TOKEN --fleet --identity FILE makes it"));
+        };
         let config = FleetConfig {
             server_urls: agent.server,
-            token: read_token(&agent.agent_token_file)?,
-            tls_ca: agent.tls_ca,
-            name: agent.name.unwrap_or_else(|| "fleet".into()),
+            access,
+            name,
             groups: agent.fleet.groups(&site)?,
             fabric: agent.fabric_domain,
             labels,
@@ -161,20 +220,21 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             .await
             .map_err(|error| Failure::from(anyhow::Error::new(error)));
     }
-    let Some(data_dir) = agent.data_dir else {
+    let Some(data_dir) = agent.data_dir.clone() else {
         return Err(Failure::new(Kind::Usage, "--data-dir is needed: the ledger is kept there"));
+    };
+    let file = agent.identity.clone().unwrap_or_else(|| identity_file(&data_dir));
+    let (usual, who) = (host_name()?, Joiner::Node { data_dir: data_dir.clone() });
+    let Some((access, name)) = agent.access(Some(file), &usual, who).await? else {
+        return Err(Failure::new(Kind::Failed, "a node has a file for its certificate"));
     };
     let emulated = agent
         .device_flops
         .zip(agent.link_bytes_per_second)
         .map(|(flop_per_second, link)| EmulatedDevice { flop_per_second, link_bytes_per_second: link });
-    let name = match agent.name {
-        Some(name) => name,
-        None => nix::unistd::gethostname().context("reading the host name")?.to_string_lossy().into_owned(),
-    };
     let config = AgentConfig {
         server_urls: agent.server,
-        token: read_token(&agent.agent_token_file)?,
+        access,
         data_dir,
         name,
         address: agent.address,
@@ -203,7 +263,6 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             total: Bytes(agent.output_bytes),
         },
         warm: WarmLimits { interpreters: agent.warm_interpreters, idle: Duration::from_secs(agent.warm_idle_seconds) },
-        tls_ca: agent.tls_ca,
     };
     headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
 }
@@ -236,6 +295,9 @@ mod tests {
         let ambiguous = parse("--emulate A100x8").unwrap().fleet.groups(&none).unwrap_err();
         assert!(ambiguous.message.contains("A100-40G, A100-80G"), "{ambiguous}");
         assert!(parse("--data-dir /d --gpus 8").is_ok());
+        for wrong in ["--identity /i", "--join-token-file /j"] {
+            assert!(parse(&format!("--data-dir /d {wrong}")).is_err(), "{wrong}: it has a token");
+        }
         for wrong in ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate x8", "--data-dir /d --nodes 3"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

@@ -16,6 +16,7 @@ pub mod evaluate;
 pub mod events;
 pub mod exec;
 pub mod job;
+pub mod login;
 pub mod logs;
 pub mod model;
 pub mod node;

@@ -1,5 +1,6 @@
 //! `headway node …`: the machines.
 
+mod enrolment;
 mod insight;
 mod page;
 
@@ -11,6 +12,8 @@ use headway_api::client::Client;
 use headway_api::v1::{DeletedNode, DrainRequest, Node as NodeReply, NodePatch, PastNode};
 use headway_types::Seconds;
 use headway_types::spec::check_node_label;
+
+pub use enrolment::{Join, JoinTokens, join};
 
 use crate::failure::Failure;
 use crate::output::{Printer, moment};
@@ -40,8 +43,19 @@ pub enum Node {
     Gpus(Name),
     /// Whether a node is in reach and trusted with work, why not, and how that came about.
     Health(Name),
-    /// Forget a node that is gone for good and on which nothing holds GPUs. An agent that comes back registers as a new node.
+    /// Forget a node that is gone for good and on which nothing holds GPUs. Its certificate opens nothing any more; a node that comes back
+    /// joins as a new one.
     Delete(Change),
+    /// On the node: make a key, and have the scheduler sign a certificate of it. The key stays here.
+    Join(Join),
+    /// Tokens that admit nodes.
+    #[command(subcommand)]
+    Token(JoinTokens),
+    /// Who has joined, and until when the certificates hold.
+    Certificates,
+    /// Have the certificate of a node or a fleet open nothing any more: its session ends within a second. What runs there goes on until the
+    /// node is lost or has joined again.
+    Revoke(Change),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -171,6 +185,11 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             say!("node {} is labelled {}", node.name, labelled(&node.labels))?;
             return Ok(());
         }
+        // Before there is a client: it needs none.
+        Node::Join(one) => return join(print, one).await,
+        Node::Token(one) => return enrolment::tokens(client, print, one).await,
+        Node::Certificates => return enrolment::certificates(client, print).await,
+        Node::Revoke(change) => return enrolment::revoke(client, print, change).await,
         Node::Undrain(name) | Node::Uncordon(name) => client.uncordon(&name.node).await?,
     };
     if print.structured() {

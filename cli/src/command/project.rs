@@ -146,10 +146,11 @@ fn told(print: &Printer, project: &ProjectReply, done: impl Fn() -> String) -> R
     Ok(())
 }
 
-const MEMBER_HEADERS: &[&str] = &["USER", "ROLE", "NAMED BY"];
+const MEMBER_HEADERS: &[&str] = &["USER", "ROLE", "NAMED BY", "GIVEN BY"];
 
 fn member_row(member: &MemberReply) -> Vec<String> {
-    vec![member.user.clone(), member.role.to_string(), member.project.clone()]
+    let by = if member.from_groups { "groups" } else { "hand" };
+    vec![member.user.clone(), member.role.to_string(), member.project.clone(), by.to_owned()]
 }
 
 const HEADERS: &[&str] =

@@ -9,7 +9,9 @@ use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
 use headway_scheduler::{
-    Advertised, InitialToken, Network, PrivatePostgres, Retention, SecretsKey, ServerConfig, Speed, TlsPaths,
+    Advertised, InitialToken, Network, NodeCertificates, OidcSettings, PrivatePostgres, Retention, SecretsKey, ServerConfig,
+    Speed,
+    TlsPaths,
 };
 use headway_types::{Seconds, TokenScope};
 
@@ -43,7 +45,7 @@ pub struct Server {
     /// URL at which agents reach this server [default: the address of --agent-listen].
     #[arg(long, value_name = "URL")]
     pub advertise_agents: Option<String>,
-    /// PEM certificate chain; required beyond loopback.
+    /// PEM certificate chain; required where --listen is beyond loopback. Nodes are shown one of their own authority.
     #[arg(long, requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,
     /// PEM private key.
@@ -55,16 +57,26 @@ pub struct Server {
     /// Token to accept as administrator.
     #[arg(long)]
     pub admin_token_file: Option<PathBuf>,
-    /// Token to accept from agents.
+    /// Token to accept from agents, as --agent-tokens does.
     #[arg(long)]
     pub agent_token_file: Option<PathBuf>,
-    /// The keys that seal secrets: 64 hexadecimal digits a line, readable to its owner alone; the first seals, all open
+    /// Take agents that bring a token of the scope agent instead of a certificate, though whoever has one may pass for any node that has
+    /// no certificate. For clusters that are older than certificates, until their nodes have joined.
+    #[arg(long, env = "HEADWAY_AGENT_TOKENS")]
+    pub agent_tokens: bool,
+    /// Days that a node's certificate holds; it is renewed when two thirds are over.
+    #[arg(long, default_value_t = 90.0, value_parser = certificate_days)]
+    pub node_certificate_days: f64,
+    /// The keys that seal secrets, and the key that signs nodes' certificates: 64 hexadecimal digits a line, readable to its owner alone; the first seals, all open
     /// [default: made in the data directory; none with a database URL].
     #[arg(long, env = "HEADWAY_SECRETS_KEY_FILE")]
     pub secrets_key_file: Option<PathBuf>,
     /// A program that prints these keys instead, with its arguments: run once at the start, by no shell, for 30 s at most. Nothing it says is logged.
     #[arg(long, value_name = "COMMAND", env = "HEADWAY_SECRETS_KEY_COMMAND", conflicts_with = "secrets_key_file")]
     pub secrets_key_command: Option<String>,
+    /// File that says through which identity provider people log in, and what their groups give (TOML; docs/people.md).
+    #[arg(long, env = "HEADWAY_OIDC", value_name = "FILE")]
+    pub oidc: Option<PathBuf>,
     /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub webhook_allow_network: Vec<Network>,
@@ -111,6 +123,11 @@ fn days(text: &str) -> Result<f64, String> {
     (0.0..=36_500.0).contains(&days).then_some(days).ok_or_else(|| "must be 0 to 36500".to_owned())
 }
 
+fn certificate_days(text: &str) -> Result<f64, String> {
+    let days: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    (0.001..=3_650.0).contains(&days).then_some(days).ok_or_else(|| "must be 0.001 to 3650".to_owned())
+}
+
 pub async fn run(mut server: Server) -> Result<(), Failure> {
     let shutdown = shutdown_token(server.die_with_parent)?;
     if let Some(url) = server.database_url.take() {
@@ -135,10 +152,12 @@ pub async fn run(mut server: Server) -> Result<(), Failure> {
 impl Server {
     /// What was not chosen lies in the data directory.
     fn live_in(&mut self, directory: &DataDirectory) -> Result<(), Failure> {
-        for (name, file) in [("admin", &mut self.admin_token_file), ("agent", &mut self.agent_token_file)] {
-            if file.is_none() {
-                *file = Some(directory.token(name)?.file);
-            }
+        if self.admin_token_file.is_none() {
+            self.admin_token_file = Some(directory.token("admin")?.file);
+        }
+        if self.agent_token_file.is_none() {
+            // Of a release that knew no certificates: its agents go on until their nodes have joined.
+            self.agent_token_file = directory.known_token_file("agent");
         }
         if self.secrets_key_file.is_none() && self.secrets_key_command.is_none() {
             self.secrets_key_file = Some(directory.secrets_key()?);
@@ -161,6 +180,7 @@ impl Server {
             Some(command) => Some(SecretsKey::Command(key_command(command)?)),
             None => self.secrets_key_file.map(SecretsKey::File),
         };
+        let oidc = self.oidc.as_deref().map(OidcSettings::read).transpose().map_err(anyhow::Error::new)?;
         let site = super::catalog::read(&self.catalogs, Parameters::built_in())?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
         let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
@@ -176,9 +196,14 @@ impl Server {
             standby: self.standby,
             advertised: Advertised { url: self.advertise_url, agents: self.advertise_agents },
             tls,
+            node_certificates: NodeCertificates {
+                life: Seconds(self.node_certificate_days * 86_400.0),
+                tokens_too: self.agent_tokens,
+            },
             hsts: Duration::from_secs(self.hsts_seconds),
             engine,
             secrets_key,
+            oidc,
             webhook_networks: self.webhook_allow_network,
             retention: Retention {
                 plan_inputs: Seconds(self.plan_input_days * 86_400.0),

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{Policy, TokenScope, User as UserReply, UserQuota};
+use headway_api::v1::{IdentityRequest, Policy, RoleSource, TokenScope, User as UserReply, UserQuota};
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Kind};
@@ -39,6 +39,21 @@ pub enum User {
         #[arg(long, conflicts_with = "own")]
         reset: bool,
     },
+    /// Say who a user is at the identity provider, so that this person logs in as the user. The role stays as an admin gave it.
+    Link {
+        name: String,
+        /// What the provider calls the person (`sub`); a login that is refused says it.
+        #[arg(long)]
+        subject: String,
+        /// Whose subject it is [default: the server's provider].
+        #[arg(long)]
+        issuer: Option<String>,
+        /// Have each login set the role anew, by the person's groups.
+        #[arg(long)]
+        role_from_groups: bool,
+    },
+    /// Say that a user is nobody at the identity provider any more; what logins have opened ends at once.
+    Unlink { name: String },
     /// Revoke all of a user's tokens at once, and with them the browser sessions. The user, and what is theirs, stays.
     Revoke { name: String },
 }
@@ -74,6 +89,20 @@ pub async fn run(client: &Client, print: &Printer, user: User) -> Result<(), Fai
             show(print, &client.set_user(&name, role).await?)
         }
         User::Quota { name, quota, reset } => show(print, &give_quota(client, &name, quota, reset).await?),
+        User::Link { name, subject, issuer, role_from_groups } => {
+            let role_from = if role_from_groups { RoleSource::Groups } else { RoleSource::Hand };
+            let done = client.link_user(&name, &IdentityRequest { subject, issuer, role_from }).await?;
+            if print.structured() {
+                return print.value(&done);
+            }
+            say!("{} is {} of {} now", done.user, done.subject, done.issuer)?;
+            Ok(())
+        }
+        User::Unlink { name } => {
+            client.unlink_user(&name).await?;
+            say!("{name} is nobody at the identity provider any more; what logins have opened has ended")?;
+            Ok(())
+        }
         User::Revoke { name } => revoke(client, print, &name).await,
     }
 }
@@ -149,7 +178,10 @@ fn row(user: &UserReply) -> Vec<String> {
     let pace = quota.requests_per_second.zip(quota.request_burst);
     vec![
         user.name.clone(),
-        user.role.to_string(),
+        match user.role_from {
+            RoleSource::Hand => user.role.to_string(),
+            RoleSource::Groups => format!("{} (by groups)", user.role),
+        },
         user.tokens.to_string(),
         of(
             user.used.map(|used| used.unfinished_jobs.to_string()),
@@ -192,6 +224,8 @@ mod tests {
             role: TokenScope::User,
             created_at: chrono::DateTime::UNIX_EPOCH,
             tokens: 1,
+            role_from: RoleSource::Hand,
+            linked: false,
             quota,
             used,
         };

@@ -1,7 +1,7 @@
 //! What was seen means this: pure, so that each bound has a test.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use headway_api::v1::{AttentionItem, AvailabilityKind, Node};
+use headway_api::v1::{AttentionItem, AvailabilityKind, LoginProvider, Node};
 use headway_scheduler::store::Checkup;
 
 use super::{Finding, Level};
@@ -36,6 +36,19 @@ pub fn versions(own: &str, own_build: &str, server: &str, server_build: &str) ->
     }
 }
 
+/// Nothing of a server without one.
+pub fn provider(there: &LoginProvider) -> Option<Finding> {
+    let issuer = there.issuer.as_deref().filter(|_| there.enabled)?;
+    Some(match there.reachable {
+        Some(true) => Finding::ok("identity provider", format!("{issuer} answers the server")),
+        _ => Finding::warn(
+            "identity provider",
+            format!("{issuer} does not answer the server: nobody can log in through it, and all else goes on"),
+            "look whether it runs and whether the server can reach it: headway admin config validate --oidc FILE",
+        ),
+    })
+}
+
 /// `before` and `after`: this machine's clock around the request that `there` was asked by.
 pub fn skew(check: &'static str, before: DateTime<Utc>, there: DateTime<Utc>, after: DateTime<Utc>) -> Finding {
     let off = if there < before { before - there } else { (there - after).max(TimeDelta::zero()) };
@@ -48,7 +61,8 @@ pub fn skew(check: &'static str, before: DateTime<Utc>, there: DateTime<Utc>, af
 
 pub fn nodes(nodes: &[Node]) -> Vec<Finding> {
     if nodes.is_empty() {
-        let advice = "start `headway agent` on each node with the server's address and the agents' token";
+        let advice =
+            "have each node join (`headway node token create`, on the node `headway node join`) and start its agent";
         return vec![Finding::warn("nodes", "no node has registered", advice)];
     }
     let few = |which: &dyn Fn(&&Node) -> bool| {
@@ -248,6 +262,19 @@ mod tests {
         assert_eq!(disk("disk", "/", 500 << 30, 20 << 40).level, Level::Ok);
         assert_eq!(disk("disk", "/", 5 << 30, 100 << 30).level, Level::Warn);
         assert_eq!(disk("disk", "/", 1 << 20, 100 << 30).level, Level::Fail);
+    }
+
+    #[test]
+    fn a_provider_that_is_away_is_told_and_none_is_no_matter() {
+        let there = |reachable| LoginProvider {
+            enabled: true,
+            issuer: Some("https://sso.example".into()),
+            reachable,
+            ..LoginProvider::default()
+        };
+        assert_eq!(provider(&LoginProvider::default()), None);
+        assert_eq!(provider(&there(Some(true))).unwrap().level, Level::Ok);
+        assert!([None, Some(false)].into_iter().all(|away| provider(&there(away)).unwrap().level == Level::Warn));
     }
 
     #[test]

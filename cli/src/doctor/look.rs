@@ -58,6 +58,12 @@ async fn server(client: &Client, build: &str) -> Vec<Finding> {
         Ok(there) => judge::versions(env!("CARGO_PKG_VERSION"), build, &there.version, &there.build),
         Err(error) => unanswered("version", error),
     });
+    match client.login_provider().await {
+        Ok(provider) => findings.extend(judge::provider(&provider)),
+        // A server before it knows none.
+        Err(ClientError::Problem(problem)) if problem.status == 404 => {}
+        Err(error) => findings.push(unanswered("identity provider", error)),
+    }
     match client.overview().await {
         Ok(overview) => findings.extend(judge::attention(&overview.attention)),
         Err(error) => findings.push(unanswered("attention", error)),

@@ -193,10 +193,14 @@ fn of_line(text: &str, line: usize, all: &mut Vec<Directive>) -> Result<(), Fail
 }
 
 fn unknown(shown: &str, name: &str) -> Failure {
+    let length = name.chars().count();
+    let allowed = (length / 3).max(1);
     let near = OPTIONS
         .iter()
+        // Only those of about its length are compared: that takes as long as both lengths multiplied.
+        .filter(|(known, ..)| known.len().abs_diff(length) <= allowed)
         .map(|(known, ..)| (strsim::damerau_levenshtein(name, known), *known))
-        .filter(|(distance, _)| *distance <= (name.len() / 3).max(1))
+        .filter(|(distance, _)| *distance <= allowed)
         .min();
     let failure = Failure::new(Kind::Usage, format!("{shown} is no option of sbatch"));
     match near {

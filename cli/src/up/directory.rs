@@ -82,6 +82,12 @@ impl DataDirectory {
         }
     }
 
+    /// The file of the named token, where there is one.
+    pub fn known_token_file(&self, name: &str) -> Option<PathBuf> {
+        let file = self.token_file(name);
+        fs::read_to_string(&file).is_ok_and(|secret| !secret.trim().is_empty()).then_some(file)
+    }
+
     /// A new secret in place of the one that there may be.
     pub fn make_token(&self, name: &str) -> anyhow::Result<Token> {
         let file = self.token_file(name);

@@ -3,6 +3,7 @@
 
 mod child;
 mod directory;
+mod enrolment;
 mod nodes;
 mod server;
 
@@ -80,6 +81,9 @@ pub struct Up {
     /// What jobs' webhooks may call though it is no public address: 10.1.0.0/16, or one address; several with commas.
     #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
     pub webhook_allow_network: Vec<Network>,
+    /// File that says through which identity provider people log in (TOML; docs/people.md).
+    #[arg(long, env = "HEADWAY_OIDC", value_name = "FILE")]
+    pub oidc: Option<PathBuf>,
     #[command(flatten)]
     pub spans: SpansTo,
     /// Python interpreter for `{python}` in job commands.
@@ -164,20 +168,22 @@ async fn run_cluster(
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let url = format!("http://{}", up.listen);
-    let [admin, agent] = tokio::select! {
-        tokens = server::start(&url, up, directory, database, children) => tokens?,
+    let admin = tokio::select! {
+        token = server::start(&url, up, directory, database, children) => token?,
         _ = interrupt.recv() => return Ok(()),
         _ = terminate.recv() => return Ok(()),
     };
     let client = Client::new(&url, &admin.secret)?;
+    let enrolment = enrolment::Enrolment::look(&client, up.agent_listen).await?;
     if groups.is_empty() {
         for number in 1..=up.nodes {
             let name = format!("node-{number}");
-            let arguments = agent_arguments(up, directory, &name, &agent.file);
-            children.push(Child::start(&name, directory, arguments)?);
+            enrolment.node(&client, directory, &name).await?;
+            children.push(Child::start(&name, directory, agent_arguments(up, directory, &name))?);
         }
     } else {
-        children.push(Child::start("fleet", directory, fleet_arguments(up, groups, &agent.file))?);
+        let identity = enrolment.fleet(&client, directory).await?;
+        children.push(Child::start("fleet", directory, fleet_arguments(up, groups, &identity))?);
     }
     return_nodes_to_service(&client).await?;
     let expected = nodes::expected(up.nodes, groups);
@@ -248,15 +254,15 @@ async fn introduce(context: Context, name: Option<&str>) -> Result<Option<(Strin
     Ok(known.current.filter(|current| *current != own).map(|current| (own, current)))
 }
 
-fn fleet_arguments(up: &Up, groups: &[FleetGroup], token: &std::path::Path) -> Vec<String> {
+fn fleet_arguments(up: &Up, groups: &[FleetGroup], identity: &std::path::Path) -> Vec<String> {
     let group = |group: &FleetGroup| format!("{}x{}={}", group.gpu_type, group.gpus_per_node, group.nodes);
     let groups: Vec<String> = groups.iter().map(group).collect();
     let mut arguments = vec![
         "agent".into(),
         "--server".into(),
-        format!("http://{}", up.agent_listen),
-        "--agent-token-file".into(),
-        token.display().to_string(),
+        format!("https://{}", up.agent_listen),
+        "--identity".into(),
+        identity.display().to_string(),
         "--emulate".into(),
         groups.join(","),
         "--failures".into(),
@@ -266,13 +272,11 @@ fn fleet_arguments(up: &Up, groups: &[FleetGroup], token: &std::path::Path) -> V
     arguments
 }
 
-fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str, token: &std::path::Path) -> Vec<String> {
+fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str) -> Vec<String> {
     vec![
         "agent".into(),
         "--server".into(),
-        format!("http://{}", up.agent_listen),
-        "--agent-token-file".into(),
-        token.display().to_string(),
+        format!("https://{}", up.agent_listen),
         "--data-dir".into(),
         directory.root().join(name).display().to_string(),
         "--name".into(),

@@ -1,4 +1,4 @@
-//! The scheduler as a child of `headway up`: started, waited for, and open to the tokens of the data directory.
+//! The scheduler as a child of `headway up`: started, waited for, and open to the token of the data directory.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::Up;
 use super::child::Child;
 use super::directory::{DataDirectory, Token};
 
-/// Starts the scheduler and waits for it. Whoever revoked a token of ours shut its holders out, not us: it gets a new secret, which the
+/// Starts the scheduler and waits for it. Whoever revoked the token of ours shut its holders out, not us: it gets a new secret, which the
 /// scheduler reads when it starts once more.
 pub async fn start(
     url: &str,
@@ -18,36 +18,29 @@ pub async fn start(
     directory: &DataDirectory,
     database: &str,
     children: &mut Vec<Child>,
-) -> anyhow::Result<[Token; 2]> {
+) -> anyhow::Result<Token> {
     let mut renewed = false;
     loop {
-        let tokens = [directory.token("admin")?, directory.token("agent")?];
+        let token = directory.token("admin")?;
         // Among the children first, so that it is stopped whatever comes of it.
         children.insert(0, Child::start("server", directory, server_arguments(up, directory, database)?)?);
-        wait_until_ready(&Client::new(url, &tokens[0].secret)?, &mut children[0]).await?;
-        let mut all_open = true;
-        for (token, name) in tokens.iter().zip(["admin", "agent"]) {
-            if !opens(url, token).await.with_context(|| format!("trying the {name} token"))? {
-                eprintln!("headway: its {name} token was revoked; a new one is in {}", token.file.display());
-                directory.make_token(name)?;
-                all_open = false;
-            }
+        wait_until_ready(&Client::new(url, &token.secret)?, &mut children[0]).await?;
+        if opens(url, &token).await.context("trying the admin token")? {
+            return Ok(token);
         }
-        if all_open {
-            return Ok(tokens);
-        }
+        eprintln!("headway: its admin token was revoked; a new one is in {}", token.file.display());
+        directory.make_token("admin")?;
         if std::mem::replace(&mut renewed, true) {
-            bail!("the scheduler refuses tokens made a moment ago; its log is {}", children[0].log().display());
+            bail!("the scheduler refuses a token made a moment ago; its log is {}", children[0].log().display());
         }
         children.remove(0).stop().await?;
     }
 }
 
-/// Whether the scheduler knows the token; that an agent's opens no route for people is no matter.
+/// Whether the scheduler knows the token.
 async fn opens(url: &str, token: &Token) -> Result<bool, ClientError> {
     match Client::new(url, &token.secret)?.whoami().await {
         Err(ClientError::Problem(problem)) if problem.status == 401 => Ok(false),
-        Err(ClientError::Problem(problem)) if problem.status == 403 => Ok(true),
         answer => answer.map(|_| true),
     }
 }
@@ -64,8 +57,6 @@ fn server_arguments(up: &Up, directory: &DataDirectory, database: &str) -> anyho
         up.agent_listen.to_string(),
         "--admin-token-file".into(),
         path("secrets/admin.token"),
-        "--agent-token-file".into(),
-        path("secrets/agent.token"),
         "--checkpoint-root".into(),
         path("checkpoints"),
         "--secrets-key-file".into(),
@@ -74,6 +65,7 @@ fn server_arguments(up: &Up, directory: &DataDirectory, database: &str) -> anyho
     arguments.extend(up.catalogs.iter().flat_map(|file| ["--catalog".into(), file.display().to_string()]));
     let networks = up.webhook_allow_network.iter();
     arguments.extend(networks.flat_map(|one| ["--webhook-allow-network".into(), one.to_string()]));
+    arguments.extend(up.oidc.iter().flat_map(|file| ["--oidc".into(), file.display().to_string()]));
     arguments.extend(up.spans.otlp_endpoint.iter().flat_map(|url| ["--otlp-endpoint".into(), url.clone()]));
     if let Some(speed) = up.speed {
         arguments.extend(["--speed".into(), speed.to_string()]);

@@ -61,6 +61,7 @@ impl Engine {
             }
             Event::Agent { node, session, report } => self.hear(node, session, report),
             Event::AgentAhead { node, name, term } => self.node_ahead(node, name, term),
+            Event::AgentRefused { node, name, why } => self.node_refused(node, &name, &why),
             Event::AgentDisconnected { node, session } => self.disconnected(node, session),
             Event::PlanReady { plan } => {
                 self.facts.unsettled = true;

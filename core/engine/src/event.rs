@@ -23,6 +23,8 @@ pub enum Event {
     Agent { node: NodeId, session: SessionId, report: NodeReport },
     /// An agent was refused since it follows a newer term than this one.
     AgentAhead { node: NodeId, name: String, term: Term },
+    /// Somebody said that it is this node, and was not believed.
+    AgentRefused { node: NodeId, name: String, why: String },
     /// The stream ended.
     AgentDisconnected { node: NodeId, session: SessionId },
     /// The planning thread has finished, and the plan keeps the rules of its round.
@@ -232,6 +234,7 @@ pub enum Request {
         user: String,
         role: Option<ProjectRole>,
         expected: Option<u64>,
+        reason: Option<String>,
     },
     /// Hides a project's jobs from all but its members, or shows that they exist.
     SetPrivate {

@@ -27,6 +27,7 @@ mod facts;
 mod finish;
 mod generation;
 mod health;
+mod impostors;
 mod invariants;
 mod keys;
 mod lease;

@@ -16,7 +16,13 @@ fn project(cluster: &mut Cluster, name: &str, parent: Option<&str>) {
 }
 
 fn set(cluster: &mut Cluster, project: &str, user: &str, role: Option<ProjectRole>) -> Reply {
-    cluster.request(Request::SetMember { project: project.into(), user: user.into(), role, expected: None })
+    cluster.request(Request::SetMember {
+        project: project.into(),
+        user: user.into(),
+        role,
+        expected: None,
+        reason: None,
+    })
 }
 
 fn made(reply: Reply) -> Project {
@@ -66,7 +72,8 @@ fn new_rules_leave_members_and_a_project_with_members_is_not_deleted() {
     assert_eq!(put.access.members.len(), 1);
     let delete = |cluster: &mut Cluster| cluster.request(Request::DeleteProject { name: "nlp".into(), expected: None });
     assert!(matches!(delete(&mut cluster), Reply::Refused(Refusal::WrongState(_))));
-    let stale = Request::SetMember { project: "nlp".into(), user: "ada".into(), role: None, expected: Some(1) };
+    let stale =
+        Request::SetMember { project: "nlp".into(), user: "ada".into(), role: None, expected: Some(1), reason: None };
     assert!(matches!(cluster.request(stale), Reply::Refused(Refusal::VersionChanged { .. })));
     set(&mut cluster, "nlp", "ada", None);
     assert!(matches!(delete(&mut cluster), Reply::Project(_)));

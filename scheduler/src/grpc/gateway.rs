@@ -1,8 +1,9 @@
 //! The `AgentGateway` service: registers and forwards whom `credentials` lets in.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures::Stream;
 use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, followed, wire};
@@ -12,15 +13,16 @@ use headway_types::{NodeId, NodeInventory, NodeReport, Seconds, Term};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, not_looked_up};
 use super::sessions::{NotOpened, Outgoing, Sessions};
+use super::{Peer, Registrar};
+use crate::authority::{Authorities, Shown};
 use crate::clock::Clock;
 use crate::driver::{Input, Standing};
-use crate::server::Visitor;
 use crate::store::Store;
 use crate::{metrics, spans};
 
@@ -30,14 +32,49 @@ const FURTHEST_TERM: u64 = 1 << 48;
 const REGISTER_DEADLINE: Duration = Duration::from_secs(10);
 /// A node with thousands of ledger entries stays far below this.
 const MAX_MESSAGE: usize = 4 << 20;
-const REVOKED: &str =
-    "the agent's token was revoked or has expired; give it another (`headway token create --scope agent`)";
+/// Of one node so often, however often it dials: it is told each time, people once.
+const TELL_AGAIN: Duration = Duration::from_secs(600);
+/// Nodes of which it is kept when they were told of last.
+const MOST_TOLD: usize = 1_000;
 /// Heartbeats per lease: some may be lost before a node counts as silent.
 const HEARTBEATS_PER_LEASE: f64 = 5.0;
+
+/// What opens sessions.
+#[derive(Clone)]
+pub struct Admission {
+    authorities: Option<Authorities>,
+    tokens: bool,
+}
+
+impl Admission {
+    /// Certificates of these; also tokens of agents where the installation says so.
+    #[must_use]
+    pub fn by_certificate(authorities: Authorities, tokens_too: bool) -> Self {
+        Self { authorities: Some(authorities), tokens: tokens_too }
+    }
+
+    #[cfg(test)]
+    pub fn by_token() -> Self {
+        Self { authorities: None, tokens: true }
+    }
+
+    pub(super) fn tokens(&self) -> bool {
+        self.tokens
+    }
+
+    pub(super) fn believes(&self, shown: &Shown) -> bool {
+        self.authorities.as_ref().is_some_and(|authorities| authorities.believe(shown))
+    }
+}
+
+/// Which nodes were refused when, as people were told.
+type Told = Arc<Mutex<BTreeMap<(NodeId, String), Instant>>>;
 
 /// What the service needs of the process.
 #[derive(Clone)]
 pub struct Gateway {
+    store: Store,
+    told: Told,
     inbox: mpsc::Sender<Input>,
     sessions: Sessions,
     credentials: Credentials,
@@ -48,7 +85,8 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// `site`: GPU types that are not built in, or not as built in. `standing`: whether another server leads.
+    /// `site`: GPU types that are not built in, or not as built in. `standing`: whether another server leads. `admission`: what opens
+    /// sessions.
     #[must_use]
     pub fn new(
         inbox: mpsc::Sender<Input>,
@@ -57,14 +95,29 @@ impl Gateway {
         clock: Clock,
         lease: Seconds,
         site: Catalog,
-        standing: Standing,
+        (standing, admission): (Standing, Admission),
     ) -> Self {
-        let credentials = Credentials::new(store, clock.clone());
-        Self { inbox, sessions, credentials, clock, lease, site: Arc::new(site), standing }
+        let credentials = Credentials::new(store.clone(), clock.clone(), admission);
+        let (told, site) = (Told::default(), Arc::new(site));
+        Self { store, told, inbox, sessions, credentials, clock, lease, site, standing }
+    }
+
+    /// What gives nodes their certificates, beside this.
+    #[must_use]
+    pub fn registrar(&self, authorities: Authorities) -> Registrar {
+        Registrar {
+            store: self.store.clone(),
+            clock: self.clock.clone(),
+            sessions: self.sessions.clone(),
+            credentials: self.credentials.clone(),
+            authorities,
+            refusals: self.credentials.refusals().clone(),
+            standing: self.standing.clone(),
+        }
     }
 
     /// What an agent does not say of its GPUs, the site's catalog may. From here on it is the node's own fact, which plans carry.
-    fn told(&self, mut report: NodeReport) -> NodeReport {
+    fn completed(&self, mut report: NodeReport) -> NodeReport {
         if let NodeReport::Registered { inventory, .. } | NodeReport::Inventory { inventory } = &mut report
             && inventory.emulated.is_none()
             && inventory.stated.is_none()
@@ -89,12 +142,24 @@ impl AgentGateway for Gateway {
         &self,
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        if let Some(told) = self.not_leading() {
+        if let Some(told) = not_leading(&self.standing) {
             return Err(Status::failed_precondition(told));
         }
         let changes = self.sessions.token_changes();
-        let (hash, token) = self.credentials.admit(&request).await?;
-        let from = (token.id, request.extensions().get::<Visitor>().map(Visitor::address));
+        let peer = request.extensions().get::<Peer>().cloned();
+        let admitted = match self.credentials.admit(&request).await {
+            Ok(admitted) => admitted,
+            Err(status) => {
+                if let Some(shown) = peer.as_ref().and_then(|peer| peer.shown.as_ref())
+                    && status.code() == Code::PermissionDenied
+                {
+                    let (node, name) = (NodeId(shown.named.id), shown.named.name.clone());
+                    self.tell_refused(node, name, status.message(), peer.as_ref()).await;
+                }
+                return Err(status);
+            }
+        };
+        let from = (admitted.token(), peer.as_ref().map(|peer| peer.visitor.address()));
         let mut incoming = request.into_inner();
         let first = tokio::time::timeout(REGISTER_DEADLINE, incoming.message())
             .await
@@ -110,6 +175,14 @@ impl AgentGateway for Gateway {
                 "no scheduler has led such a term: the ledger of the node is damaged",
             ));
         }
+        let may = self.credentials.may_register(&admitted, &inventory).await.map_err(not_looked_up)?;
+        if let Err(why) = may {
+            metrics::agent_refused();
+            let name = inventory.check().map_or_else(|_| node.to_string(), |()| inventory.name.clone());
+            self.tell_refused(node, name, &why, peer.as_ref()).await;
+            let refused = SchedulerToAgent::Refused { reason: why, term: None };
+            return Ok(Response::new(Box::pin(tokio_stream::once(Ok((&refused).into())))));
+        }
         let opened = match self.sessions.open(node, followed) {
             Ok(opened) => opened,
             Err(NotOpened::NoLeader) => return Err(Status::unavailable("the scheduler does not lead now")),
@@ -123,7 +196,7 @@ impl AgentGateway for Gateway {
         tracing::info!(node_id = %node, name = %inventory.name, session = session.0, "agent connected");
         let report = NodeReport::Registered { inventory, groups };
         let credentials = self.credentials.clone();
-        let over = async move { credentials.over(hash, token, changes).await };
+        let over = async move { credentials.over(admitted, changes).await };
         let span = spans::agent_session(node, session);
         let listening = self.clone().listen(node, session, report, incoming, opened.closed, over);
         let (credentials, refused) = (self.credentials.clone(), opened.refused);
@@ -139,13 +212,22 @@ impl AgentGateway for Gateway {
 }
 
 impl Gateway {
-    /// For agents that have come to a server that stands by. Nobody is asked who they are: they are told no more than where to go.
-    fn not_leading(&self) -> Option<String> {
-        let standing = self.standing.borrow().clone()?;
-        Some(match &standing.leader {
-            Some(leader) => format!("not leading; the leader is at {}", leader.server.agents),
-            None => "not leading; nobody says that he leads".into(),
-        })
+    /// Tells people of a node that is not who it says, or has been shut out, and the audit.
+    async fn tell_refused(&self, node: NodeId, name: String, why: &str, peer: Option<&Peer>) {
+        self.credentials.note_refused(node, None, peer.map(|peer| peer.visitor.address()), why);
+        let now = Instant::now();
+        {
+            let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            told.retain(|_, at| now.duration_since(*at) < TELL_AGAIN);
+            if told.len() >= MOST_TOLD || told.contains_key(&(node, name.clone())) {
+                return;
+            }
+            told.insert((node, name.clone()), now);
+        }
+        tracing::warn!(node_id = %node, %name, %why, "an agent is not who it says, or has been shut out");
+        let event = Event::AgentRefused { node, name, why: why.to_owned() };
+        // The loop has ended if this fails; the audit has it.
+        let _ = self.inbox.send(Input::event(event)).await;
     }
 
     /// Tells the node that it is ahead, and the engine, which has a person hear of it.
@@ -174,12 +256,12 @@ impl Gateway {
         registered: NodeReport,
         mut incoming: Streaming<wire::AgentMessage>,
         closed: CancellationToken,
-        over: impl Future<Output = ()> + Send,
+        over: impl Future<Output = String> + Send,
     ) {
         let mut report = Some(registered);
         tokio::pin!(over);
         loop {
-            if let Some(report) = report.take().map(|report| self.told(report)) {
+            if let Some(report) = report.take().map(|report| self.completed(report)) {
                 let span = spans::agent_report(node, session, &report);
                 let taken = self.inbox.send(Input::event(Event::Agent { node, session, report })).instrument(span);
                 if taken.await.is_err() {
@@ -188,8 +270,8 @@ impl Gateway {
             }
             let message = tokio::select! {
                 () = closed.cancelled() => break,
-                () = &mut over => {
-                    self.sessions.refuse(node, session, REVOKED.into());
+                why = &mut over => {
+                    self.sessions.refuse(node, session, why);
                     break;
                 }
                 message = incoming.message() => message,
@@ -218,6 +300,15 @@ impl Gateway {
         // The loop has ended if this fails; then nobody needs to know.
         let _ = self.inbox.send(Input::event(Event::AgentDisconnected { node, session })).await;
     }
+}
+
+/// For agents that have come to a server that stands by. Nobody is asked who they are: they are told no more than where to go.
+pub(super) fn not_leading(standing: &Standing) -> Option<String> {
+    let standing = standing.borrow().clone()?;
+    Some(match &standing.leader {
+        Some(leader) => format!("not leading; the leader is at {}", leader.server.agents),
+        None => "not leading; nobody says that he leads".into(),
+    })
 }
 
 fn bad(error: WireError) -> Status {

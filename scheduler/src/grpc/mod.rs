@@ -5,9 +5,13 @@
 
 mod credentials;
 mod gateway;
+mod peer;
+mod registrar;
 mod sessions;
 
-pub use gateway::Gateway;
+pub use gateway::{Admission, Gateway};
+pub use peer::Peer;
+pub use registrar::Registrar;
 pub use sessions::{Measured, SessionError, Sessions};
 
 #[cfg(test)]

@@ -111,9 +111,18 @@ impl Sessions {
         registry.execs.clear();
     }
 
-    /// Tokens were revoked, or open something else: every session's is looked up again.
+    /// Tokens or certificates were revoked, or open something else: every session's is looked up again.
     pub fn tokens_changed(&self) {
         self.tokens.send_modify(|changes| *changes += 1);
+    }
+
+    /// Every node renews its certificate now.
+    pub fn renew_all(&self) {
+        let mut registry = self.lock();
+        let nodes: Vec<NodeId> = registry.open.keys().copied().collect();
+        for node in nodes {
+            registry.send(node, &SchedulerToAgent::Renew);
+        }
     }
 
     /// How often that has happened, from now on.

@@ -19,7 +19,7 @@ use tonic::transport::Channel;
 use tonic::{Code, Status, Streaming};
 use wire::agent_gateway_client::AgentGatewayClient;
 
-use super::{Gateway, Sessions};
+use super::{Admission, Gateway, Sessions};
 use crate::clock::Clock;
 use crate::cluster::{Cluster, LogError, LogQuery};
 use crate::config::Retention;
@@ -63,7 +63,8 @@ async fn serve() -> Served {
     ready.wait_for(|ready| *ready).await.unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease, site(), started.cluster.standing());
+    let admitting = (started.cluster.standing(), Admission::by_token());
+    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease, site(), admitting);
     tokio::spawn(
         tonic::transport::Server::builder()
             .add_service(gateway.into_service())

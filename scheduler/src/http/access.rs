@@ -27,12 +27,13 @@ use uuid::Uuid;
 use super::auth::{Credential, Principal};
 use super::extract::too_large;
 use super::limits::{BODY_BYTES, REQUEST_ID_HERE};
+use super::oidc::Stranger;
 use super::openapi::operations;
 use super::problem::{Code, Problem};
 use super::{HttpState, conversions, lookup};
 use crate::audit;
 use crate::cluster::Cluster;
-use crate::server::Visitor;
+use crate::server::{Visitor, network};
 use crate::spans::Caller;
 use crate::store::{OutOfSight, StoreError};
 #[cfg(test)]
@@ -75,6 +76,9 @@ pub async fn checked(
     next: Next,
 ) -> Response {
     let Some((operation, act)) = routes.find(&request) else { return next.run(request).await };
+    if *act == Some(Act::LogIn) {
+        return answer_stranger(&state, request, next).await;
+    }
     let (mut parts, body) = request.into_parts();
     let address = parts.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
     let brought = match Credential::of(&parts.method, &parts.headers, &state.cookies) {
@@ -141,6 +145,19 @@ pub async fn checked(
     response
 }
 
+/// Whoever logs in has no token yet.
+async fn answer_stranger(state: &HttpState, mut request: Request, next: Next) -> Response {
+    let address = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+    if let Err(problem) = state.strangers.admit_stranger(address, Instant::now()) {
+        return problem.into_response();
+    }
+    request.extensions_mut().insert(Stranger(address));
+    match state.arrivals.whole_of_stranger(request, &format!("address {}", network(address))).await {
+        Ok(request) => next.run(request).await,
+        Err(problem) => problem.into_response(),
+    }
+}
+
 /// A request, and all that is written in its path, query and body, in small letters.
 async fn what_is_written(request: Request) -> Result<(Request, String), Problem> {
     let (parts, body) = request.into_parts();
@@ -199,7 +216,13 @@ async fn permit(
         | Act::KeepSecrets
         | Act::UseProjectSecrets
         | Act::KeepProjectSecrets => caller.has_scope(act),
-        Act::Look | Act::Operate | Act::SetRules | Act::NamePeople | Act::ReadAudit => caller.may(act),
+        Act::Look
+        | Act::LogIn
+        | Act::Operate
+        | Act::SetRules
+        | Act::NamePeople
+        | Act::ReadAudit
+        | Act::KeepAuthorities => caller.may(act),
     }
 }
 

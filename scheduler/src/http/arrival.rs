@@ -16,6 +16,7 @@ use crate::metrics;
 
 /// Two mebibytes at 2 Mbit/s; over HTTP/2 a round trip must be below 150 ms for as much.
 const BODY_TIME: Duration = Duration::from_secs(10);
+const STRANGERS_BODY_BYTES: usize = 16 * 1024;
 const AT_ONCE: usize = 128;
 const OF_ONE_USER: usize = 16;
 
@@ -32,19 +33,30 @@ struct Place<'a> {
 impl Arrivals {
     /// The request with all of its body.
     pub async fn whole(&self, request: Request, user: &str) -> Result<Request, Problem> {
-        self.whole_within(request, user, BODY_TIME).await
+        self.whole_within(request, user, BODY_TIME, BODY_BYTES).await
     }
 
-    async fn whole_within(&self, request: Request, user: &str, time: Duration) -> Result<Request, Problem> {
+    /// Likewise of somebody without a token, who sends little.
+    pub async fn whole_of_stranger(&self, request: Request, address: &str) -> Result<Request, Problem> {
+        self.whole_within(request, address, BODY_TIME, STRANGERS_BODY_BYTES).await
+    }
+
+    async fn whole_within(
+        &self,
+        request: Request,
+        user: &str,
+        time: Duration,
+        at_most: usize,
+    ) -> Result<Request, Problem> {
         if request.body().is_end_stream() {
             return Ok(request);
         }
-        if request.body().size_hint().lower() > BODY_BYTES as u64 {
+        if request.body().size_hint().lower() > at_most as u64 {
             return Err(too_large());
         }
         let _place = self.enter(user)?;
         let (head, body) = request.into_parts();
-        match tokio::time::timeout(time, to_bytes(body, BODY_BYTES)).await {
+        match tokio::time::timeout(time, to_bytes(body, at_most)).await {
             Ok(Ok(body)) => Ok(Request::from_parts(head, Body::from(body))),
             Ok(Err(error)) if is_too_long(&error) => Err(too_large()),
             Ok(Err(_)) => {
@@ -122,7 +134,7 @@ mod tests {
     }
 
     async fn refusal(arrivals: &Arrivals, request: Request, time: Duration) -> StatusCode {
-        arrivals.whole_within(request, "ada", time).await.unwrap_err().into_response().status()
+        arrivals.whole_within(request, "ada", time, BODY_BYTES).await.unwrap_err().into_response().status()
     }
 
     #[tokio::test]

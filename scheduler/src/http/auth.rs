@@ -241,12 +241,16 @@ impl Credential {
         match self {
             Self::Token(_) => Problem::unauthorized("the token is unknown, revoked or expired")
                 .hint("`headway up` prints one; whoever has one makes more with `headway token create`"),
-            Self::Cookie(_) => Problem::unauthorized("the session is over").hint("log in again, with a token"),
+            Self::Cookie(_) => over(),
         }
     }
 }
 
-fn throttled(wait: Duration) -> Problem {
+pub fn over() -> Problem {
+    Problem::unauthorized("the session is over").hint("log in again")
+}
+
+pub fn throttled(wait: Duration) -> Problem {
     metrics::wrong_token("throttled");
     Problem::too_many("too_many_wrong_tokens", "too many wrong tokens came from this address", wait)
         .hint("wait, and send a token that is right; tokens that have been in use go on working")
@@ -283,6 +287,7 @@ mod tests {
             scope,
             created_at: Timestamp(0),
             expires_at: None,
+            identity: None,
         };
         Principal::of(Opened { token, session: None }).unwrap()
     }

@@ -125,7 +125,7 @@ pub async fn end_session(
 }
 
 async fn end(state: &HttpState, caller: &Principal, sessions: Sessions<'_>) -> Result<usize, Problem> {
-    let count = state.cluster.store().end_sessions(sessions, state.deed()).await?;
+    let count = state.cluster.store().end_sessions(sessions, state.cluster.now(), state.deed()).await?;
     state.tokens.clear();
     tracing::info!(count, by = caller.name(), "logged out");
     Ok(count)

@@ -31,32 +31,44 @@ impl Cookies {
         Self { name: format!("headway-{}", cluster.simple()), tls }
     }
 
-    /// The secret that came with a request; two of one name are none, since either may have been planted.
+    /// The secret that came with a request.
     pub fn secret<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
-        let wanted = self.name_for(headers);
-        let texts = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
-        let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
-        let mut ours = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
-        match (ours.next(), ours.next()) {
-            (Some(secret), None) => Some(secret),
-            _ => None,
-        }
+        find(headers, &self.name_for(headers))
+    }
+
+    /// What the browser keeps of a login under way at the identity provider.
+    pub fn login<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
+        find(headers, &self.name_of_login(headers))
     }
 
     /// Hands a browser the secret for this long.
     pub fn set(&self, headers: &HeaderMap, secret: &str, life: Duration) -> HeaderValue {
-        let secure = if self.is_secure(headers) { "; Secure" } else { "" };
-        let cookie = format!(
-            "{}={secret}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{secure}",
-            self.name_for(headers),
-            life.as_secs_f64().ceil()
-        );
-        HeaderValue::from_str(&cookie).expect("an id and a hexadecimal secret are header text")
+        self.cookie(headers, &self.name_for(headers), secret, "Strict", life)
     }
 
     /// Has a browser forget it.
     pub fn clear(&self, headers: &HeaderMap) -> HeaderValue {
         self.set(headers, "", Duration::ZERO)
+    }
+
+    /// The provider sends the browser back here, which is another site's doing: `Strict` would not come with it.
+    pub fn set_login(&self, headers: &HeaderMap, text: &str, life: Duration) -> HeaderValue {
+        self.cookie(headers, &self.name_of_login(headers), text, "Lax", life)
+    }
+
+    pub fn clear_login(&self, headers: &HeaderMap) -> HeaderValue {
+        self.set_login(headers, "", Duration::ZERO)
+    }
+
+    fn cookie(&self, headers: &HeaderMap, name: &str, value: &str, site: &str, life: Duration) -> HeaderValue {
+        let secure = if self.is_secure(headers) { "; Secure" } else { "" };
+        let seconds = life.as_secs_f64().ceil();
+        let cookie = format!("{name}={value}; Path=/; HttpOnly; SameSite={site}; Max-Age={seconds}{secure}");
+        HeaderValue::from_str(&cookie).expect("ids, digits and base64 are header text")
+    }
+
+    fn name_of_login(&self, headers: &HeaderMap) -> String {
+        format!("{}-login", self.name_for(headers))
     }
 
     /// Browsers take the prefix from nobody but this host, by TLS.
@@ -66,6 +78,17 @@ impl Cookies {
 
     fn is_secure(&self, headers: &HeaderMap) -> bool {
         self.tls || headers.get(FORWARDED_PROTO).is_some_and(|proto| proto == "https")
+    }
+}
+
+/// A cookie of this name; two are none, since either may have been planted.
+fn find<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
+    let texts = headers.get_all(header::COOKIE).into_iter().filter_map(|value| value.to_str().ok());
+    let pairs = texts.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut ours = pairs.filter(|(name, _)| *name == wanted).map(|(_, value)| value);
+    match (ours.next(), ours.next()) {
+        (Some(value), None) => Some(value),
+        _ => None,
     }
 }
 
@@ -133,6 +156,17 @@ mod tests {
         assert_eq!(cookies(true).secret(&plain), None, "by TLS only what came by TLS counts");
         let other = Cookies::new(Uuid::from_u128(1), false);
         assert_eq!(other.secret(&plain), None, "another cluster of this host");
+    }
+
+    #[test]
+    fn what_is_kept_of_a_login_comes_back_from_the_provider_and_is_no_session() {
+        let set = cookies(true).set_login(&HeaderMap::new(), "a.1.b", Duration::from_secs(600));
+        let (pair, attributes) = set.to_str().unwrap().split_once(';').unwrap();
+        assert!(
+            attributes.contains("SameSite=Lax") && attributes.contains("HttpOnly") && attributes.contains("Secure")
+        );
+        let back = headers(&[("cookie", pair)]);
+        assert_eq!((cookies(true).login(&back), cookies(true).secret(&back)), (Some("a.1.b"), None));
     }
 
     #[test]

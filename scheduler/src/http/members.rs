@@ -11,7 +11,7 @@ use headway_engine::view::View;
 use super::auth::Principal;
 use super::extract::{self, Json, Path};
 use super::problem::Problem;
-use super::{HttpState, conversions, projects};
+use super::{HttpState, conversions, parameters, projects};
 use crate::shown::Shown;
 
 /// Members of a project, those of what it is part of included. A project without any is everybody's.
@@ -24,10 +24,16 @@ pub async fn list_members(
 ) -> Result<Json<v1::MemberList>, Problem> {
     let view = state.cluster.view();
     projects::find(&view, &name)?;
-    let named = view.project_line(&name).into_iter().flat_map(|project| {
-        project.access.members.iter().map(|(user, role)| conversions::member(user, *role, project))
-    });
-    Ok(Json(v1::MemberList { items: named.collect() }))
+    let mut items = Vec::new();
+    for project in view.project_line(&name) {
+        let by_groups = state.cluster.store().members_by_groups(&project.name).await?;
+        let named = project.access.members.iter().map(|(user, role)| {
+            let member = conversions::member(user, *role, project);
+            v1::Member { from_groups: by_groups.get(user) == Some(role), ..member }
+        });
+        items.extend(named);
+    }
+    Ok(Json(v1::MemberList { items }))
 }
 
 /// Give somebody a role in a project and in all that is part of it. With the first member it is its members' alone. With `If-Match`, only at this version of the project.
@@ -47,8 +53,9 @@ pub async fn put_member(
             .hint("an admin makes users: headway user set, or headway token create --user"));
     }
     let expected = extract::if_match(&headers)?;
-    let request = Request::SetMember { project, user, role: Some(body.role), expected };
-    state.answer(&caller, request, shown).await
+    let (by_hand_of, by_hand_in) = (user.clone(), project.clone());
+    let request = Request::SetMember { project, user, role: Some(body.role), expected, reason: None };
+    by_hand(&state, &caller, request, &by_hand_of, &by_hand_in).await
 }
 
 /// Take somebody's role in a project away; what the project is part of may lend one still. Without any member it is everybody's again.
@@ -62,7 +69,24 @@ pub async fn delete_member(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let expected = extract::if_match(&headers)?;
-    state.answer(&caller, Request::SetMember { project, user, role: None, expected }, shown).await
+    let (by_hand_of, by_hand_in) = (user.clone(), project.clone());
+    let request = Request::SetMember { project, user, role: None, expected, reason: None };
+    by_hand(&state, &caller, request, &by_hand_of, &by_hand_in).await
+}
+
+/// Whatever groups gave there, it is a hand's now, and no login changes it.
+async fn by_hand(
+    state: &HttpState,
+    caller: &Principal,
+    request: Request,
+    user: &str,
+    project: &str,
+) -> Result<Response, Problem> {
+    let answer = state.answer(caller, request, shown).await?;
+    if !parameters::is_dry_run() {
+        state.cluster.store().forget_group_membership(user, project).await?;
+    }
+    Ok(answer)
 }
 
 /// Make a project private, so that only members see that its jobs exist, or not.

@@ -16,6 +16,7 @@ mod conversions;
 mod cookies;
 mod deliveries;
 mod dependencies;
+mod enrolment;
 mod events;
 mod exec;
 mod explain;
@@ -25,6 +26,7 @@ pub(crate) mod fixtures;
 mod foresight;
 mod goodput;
 mod history;
+mod identities;
 mod jobs;
 mod labels;
 mod leadership;
@@ -35,6 +37,7 @@ mod logs;
 mod lookup;
 mod members;
 mod nodes;
+mod oidc;
 mod once;
 mod openapi;
 mod outcomes;
@@ -86,6 +89,7 @@ use tokio::sync::Semaphore;
 use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache, Unidentified};
 pub use self::cookies::Cookies;
+pub use self::enrolment::Enrolment;
 use self::pace::Paces;
 use self::problem::Problem;
 use crate::asking::Asking;
@@ -93,6 +97,7 @@ use crate::audit::{Refusals, origin, origin_of_refusal};
 use crate::cluster::Cluster;
 use crate::foretelling;
 use crate::metrics;
+use crate::oidc::Provider;
 use crate::shown::Show;
 use crate::store::{AuditEntry, AuditResult};
 use crate::web;
@@ -112,13 +117,19 @@ pub struct HttpState {
     veils: Arc<access::Veils>,
     wrong_tokens: WrongTokens,
     paces: Paces,
+    /// Addresses that ask without a token.
+    strangers: Paces,
     arrivals: Arrivals,
     refusals: Refusals,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
     trials: Trials,
+    /// Through whom people log in.
+    oidc: Option<Arc<Provider>>,
     /// Places for commands beside jobs.
     execs: Arc<Semaphore>,
+    /// `None`: nodes are given no certificates here.
+    enrolment: Option<Enrolment>,
 }
 
 impl HttpState {
@@ -146,13 +157,22 @@ impl HttpState {
             veils: Arc::default(),
             wrong_tokens: WrongTokens::default(),
             paces: Paces::default(),
+            strangers: Paces::default(),
             arrivals: Arrivals::default(),
             refusals,
             build,
             metrics,
             trials,
+            oidc: None,
             execs: Arc::new(Semaphore::new(exec::AT_ONCE)),
+            enrolment: None,
         }
+    }
+
+    /// Has people log in through an identity provider too.
+    #[must_use]
+    pub(crate) fn with_oidc(self, provider: Option<Arc<Provider>>) -> Self {
+        Self { oidc: provider, ..self }
     }
 
     /// The loop knows live jobs only; one that has ended is in the store.

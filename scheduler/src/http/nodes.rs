@@ -19,7 +19,8 @@ use serde::Deserialize;
 use super::auth::Principal;
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
-use super::{HttpState, conversions, extract, labels, lookup, past};
+use super::{HttpState, conversions, extract, labels, lookup, parameters, past};
+use crate::authority::wall;
 use crate::shown::Shown;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -173,7 +174,7 @@ pub struct DeletionQuery {
 }
 
 /// Forget a node that is gone for good, or was registered wrongly. Refused while its agent is connected or jobs hold GPUs there; the
-/// reply says what named it. An agent that comes back under the id registers as a new node.
+/// reply says what named it. Its certificate opens nothing any more; an agent that comes back joins as a new node.
 #[utoipa::path(delete, path = "/nodes/{node}", tag = "nodes", params(("node" = String, Path), DeletionQuery),
     responses((status = 200, body = v1::DeletedNode), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn delete_node(
@@ -183,7 +184,12 @@ pub async fn delete_node(
     Query(DeletionQuery { reason }): Query<DeletionQuery>,
 ) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    state.answer(&caller, Request::DeleteNode { node, reason }, shown_deleted).await
+    let answer = state.answer(&caller, Request::DeleteNode { node, reason }, shown_deleted).await?;
+    // Gone for good is its certificate as well: whoever comes back joins as a new node.
+    if !parameters::is_dry_run() && state.cluster.store().revoke_identity(node.0, wall(), state.deed()).await? {
+        state.cluster.tokens_changed();
+    }
+    Ok(answer)
 }
 
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {

@@ -17,9 +17,10 @@ use utoipa_axum::routes;
 
 use super::access::act_of;
 use super::{
-    HttpState, actions, arrays, audit, browser_sessions, deliveries, events, exec, explain, goodput, history, jobs,
-    leadership, ledger, listing, logs, members, nodes, outcomes, overview, plans, policy, projects, queue, readmission,
-    rebalance, reservations, secrets, simulate, stream, submit, timeline, tokens, topology, usage, users, validation,
+    HttpState, actions, arrays, audit, browser_sessions, deliveries, enrolment, events, exec, explain, goodput,
+    history, identities, jobs, leadership, ledger, listing, logs, members, nodes, oidc, outcomes, overview, plans,
+    policy, projects, queue, readmission, rebalance, reservations, secrets, simulate, stream, submit, timeline, tokens,
+    topology, usage, users, validation,
 };
 
 /// The query parameter of whatever changes something.
@@ -91,6 +92,12 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(nodes::uncordon_node))
         .routes(routes!(nodes::lose_node))
         .routes(routes!(readmission::readmit_nodes))
+        .routes(routes!(enrolment::create_join_token, enrolment::list_join_tokens))
+        .routes(routes!(enrolment::revoke_join_token))
+        .routes(routes!(enrolment::list_node_certificates))
+        .routes(routes!(enrolment::revoke_node_certificate))
+        .routes(routes!(enrolment::list_node_authorities, enrolment::replace_node_authority))
+        .routes(routes!(enrolment::retire_node_authority))
         .routes(routes!(plans::list_plans))
         .routes(routes!(plans::current_plan))
         .routes(routes!(rebalance::rebalance))
@@ -129,6 +136,12 @@ pub fn routes() -> OpenApiRouter<HttpState> {
             browser_sessions::list_sessions,
             browser_sessions::end_sessions
         ))
+        .routes(routes!(oidc::login_provider))
+        .routes(routes!(oidc::oidc_login))
+        .routes(routes!(oidc::oidc_callback))
+        .routes(routes!(oidc::begin_device_login))
+        .routes(routes!(oidc::end_device_login))
+        .routes(routes!(oidc::end_code_login))
         .routes(routes!(browser_sessions::log_out))
         .routes(routes!(browser_sessions::end_session))
         .routes(routes!(secrets::list_secrets))
@@ -137,6 +150,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(audit::audit_head))
         .routes(routes!(audit::verify_audit))
         .routes(routes!(audit::export_audit))
+        .routes(routes!(identities::link_user, identities::unlink_user))
         .routes(routes!(users::list_users))
         .routes(routes!(users::get_user, users::put_user));
     let mut document = Document::openapi();
@@ -194,8 +208,18 @@ pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
 fn accept_key(post: &mut Operation) {
     const NAME: &str = "Idempotency-Key";
     let parameters = post.parameters.get_or_insert_default();
-    let repeats =
-        matches!(post.operation_id.as_deref(), Some("create_token" | "create_session" | "test_delivery" | "exec"));
+    const REPEAT: [&str; 9] = [
+        "create_token",
+        "create_session",
+        "begin_device_login",
+        "end_device_login",
+        "end_code_login",
+        "create_join_token",
+        "replace_node_authority",
+        "test_delivery",
+        "exec",
+    ];
+    let repeats = post.operation_id.as_deref().is_some_and(|id| REPEAT.contains(&id));
     let known = |one: &RefOr<Parameter>| matches!(one, RefOr::T(one) if one.name == NAME);
     if repeats || parameters.iter().any(known) {
         return;
@@ -221,9 +245,9 @@ fn say_who_may(operation: &mut Operation) {
 }
 
 /// What changes something can be asked about. Questions change nothing as they are; what a round would decide is `rebalance`
-/// itself, whose proposal moves nothing; and tokens, sessions and users are not the engine's, which answers dry runs.
+/// itself, whose proposal moves nothing; and tokens, sessions, users and certificates are not the engine's, which answers dry runs.
 fn accept_dry_run(change: &mut Operation) {
-    const HAVE_NONE: [&str; 11] = [
+    const HAVE_NONE: [&str; 21] = [
         "validate",
         "simulate",
         "rebalance",
@@ -235,6 +259,16 @@ fn accept_dry_run(change: &mut Operation) {
         "end_session",
         "log_out",
         "put_user",
+        "link_user",
+        "unlink_user",
+        "begin_device_login",
+        "end_device_login",
+        "end_code_login",
+        "create_join_token",
+        "revoke_join_token",
+        "revoke_node_certificate",
+        "replace_node_authority",
+        "retire_node_authority",
     ];
     if change.operation_id.as_deref().is_some_and(|id| HAVE_NONE.contains(&id)) {
         return;

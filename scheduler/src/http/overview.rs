@@ -62,6 +62,7 @@ pub async fn overview(
     // Read before the snapshot: what the stream repeats is harmless, what it skips is not.
     let newest = state.cluster.store().events(&EventFilter { limit: 1, ..EventFilter::default() }).await?;
     let seq = newest.items.first().map_or(0, |event| event.seq);
+    let certificates = state.certificates_to_look_at().await?;
     let (view, standing) = (state.cluster.view(), state.cluster.stands_by());
     let troubles = state.cluster.troubles().items();
     let planner = planner(&state.cluster, &view);
@@ -69,12 +70,14 @@ pub async fn overview(
     let told = tokio::task::spawn_blocking(move || {
         let readable = |job: &Job| caller.sees(&view, &job.spec.project, &job.owner) == Seen::Whole;
         let attention = view.attention_beside(troubles, ATTENTION_AT_MOST, readable);
-        v1::Overview {
+        let mut told = v1::Overview {
             planner: Some(planner),
             standby: standing.as_deref().map(standby),
             series,
             ..summary(&view, &attention, seq, caller.out_of_sight(&view).as_ref())
-        }
+        };
+        look_at(&mut told, certificates);
+        told
     });
     let told = told.await.map_err(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "the overview broke down");
@@ -130,6 +133,19 @@ fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&O
         series: None,
         seq,
     }
+}
+
+/// What the engine does not know of, among what it does.
+fn look_at(overview: &mut v1::Overview, items: Vec<v1::AttentionItem>) {
+    for item in &items {
+        *overview.attention_by_kind.entry(item.kind.clone()).or_default() += 1;
+    }
+    overview.attention.truncate(ATTENTION_AT_MOST - items.len().min(ATTENTION_AT_MOST));
+    overview.attention.extend(items);
+    // Those of one severity stay in their order.
+    let rank =
+        |item: &v1::AttentionItem| ["critical", "warning", "notice"].iter().position(|one| *one == item.severity);
+    overview.attention.sort_by_key(rank);
 }
 
 fn standby(standing: &StandsBy) -> v1::Standby {

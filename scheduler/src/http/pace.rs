@@ -3,6 +3,7 @@
 //! at once.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,11 @@ use headway_engine::record::UserQuota;
 
 use super::problem::Problem;
 use crate::metrics;
+use crate::server::network;
 
+/// Requests a second to log in from one address, and at once: many people may be behind it.
+const OF_AN_ADDRESS: u32 = 10;
+const OF_AN_ADDRESS_AT_ONCE: u32 = 60;
 /// With so many users those are forgotten who have been silent long enough.
 const USERS_AT_MOST: usize = 4_096;
 
@@ -27,6 +32,28 @@ impl Paces {
         }
         let pace = users.entry(user.to_owned()).or_insert(Pace { used: 0, at: now });
         pace.take(quota, now).map_err(|wait| too_fast(user, quota, wait))
+    }
+
+    /// Takes one request of somebody who has no token, unless too many come from the address. With very many addresses all further ones count as one.
+    pub fn admit_stranger(&self, address: Option<IpAddr>, now: Instant) -> Result<(), Problem> {
+        let mut addresses = self.users();
+        let mut key = network(address).to_string();
+        if addresses.len() >= USERS_AT_MOST && !addresses.contains_key(&key) {
+            addresses.retain(|_, pace| !pace.is_over(now));
+            if addresses.len() >= USERS_AT_MOST {
+                key = "all others".into();
+            }
+        }
+        let quota = UserQuota {
+            requests_per_second: OF_AN_ADDRESS,
+            request_burst: OF_AN_ADDRESS_AT_ONCE,
+            ..UserQuota::default()
+        };
+        addresses.entry(key).or_insert(Pace { used: 0, at: now }).take(quota, now).map_err(|wait| {
+            metrics::quota_refused("logins");
+            let detail = format!("this address asks more than {OF_AN_ADDRESS} times a second to log in");
+            Problem::too_many("too_many_requests", detail, wait).hint("wait as Retry-After says")
+        })
     }
 
     fn users(&self) -> MutexGuard<'_, BTreeMap<String, Pace>> {
@@ -155,6 +182,19 @@ mod tests {
         assert_eq!(reply.headers()["retry-after"], "1");
         ask("bob", now).unwrap();
         ask("ada", now + Duration::from_millis(500)).unwrap();
+    }
+
+    #[test]
+    fn strangers_are_paced_by_address_and_what_is_kept_of_them_is_bounded() {
+        let (paces, now) = (Paces::default(), Instant::now());
+        let of = |number: u32| Some(IpAddr::from(number.to_be_bytes()));
+        (0..OF_AN_ADDRESS_AT_ONCE).for_each(|_| paces.admit_stranger(of(1), now).unwrap());
+        let refused = paces.admit_stranger(of(1), now).unwrap_err();
+        assert_eq!(refused.code(), "too_many_requests");
+        paces.admit_stranger(of(2), now).unwrap();
+        let refused = (3..6_000).filter(|number| paces.admit_stranger(of(*number), now).is_err()).count();
+        assert!(refused > 1_500, "{refused}: further addresses count as one");
+        assert!(paces.users().len() <= USERS_AT_MOST + 1);
     }
 
     #[test]

@@ -109,6 +109,18 @@ impl Problem {
         self.code
     }
 
+    pub fn detailed(&self) -> &str {
+        &self.detail
+    }
+
+    pub fn hinted(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    pub fn retry_after(self, wait: Duration) -> Self {
+        Self { retry_after: Some(wait), ..self }
+    }
+
     pub fn status(&self) -> StatusCode {
         self.status
     }

@@ -16,6 +16,7 @@ mod jobs;
 mod lists;
 mod logs;
 mod nodes;
+mod oidc;
 mod pages;
 mod past;
 mod people;

@@ -37,7 +37,16 @@ pub async fn create_token(
     let user = whose(&state, &caller, body.user.as_deref(), scope).await?;
     let now = state.cluster.now();
     let secret = fresh_secret("hw_")?;
-    let new = NewToken { name, user: user.as_deref(), scope, expires_at: body.ttl_s.map(|ttl| now + Seconds(ttl)) };
+    // What is made by way of a login ends when its person may not log in any more.
+    let identity = caller.token.identity.filter(|_| user.as_deref() == Some(caller.name()));
+    let new = NewToken {
+        name,
+        user: user.as_deref(),
+        scope,
+        expires_at: body.ttl_s.map(|ttl| now + Seconds(ttl)),
+        identity,
+        of_session: false,
+    };
     let token = state.cluster.store().create_token(&new, &TokenHash::of(&secret), now, state.deed()).await?;
     tracing::info!(token_id = %token.id, by = caller.name(), user, %scope, "token created");
     Ok((StatusCode::CREATED, Json(v1::CreatedToken { token: conversions::token(&token), secret })).into_response())

@@ -130,18 +130,36 @@ impl Keyring {
     /// `nonce`: drawn at random; never the same twice.
     #[must_use]
     pub fn seal(&self, whose: &SecretId, value: &Secret, nonce: [u8; NONCE_LEN]) -> Sealed {
+        self.seal_bound(bound_to(whose), value, nonce)
+    }
+
+    pub fn open(&self, whose: &SecretId, sealed: &Sealed) -> Result<Secret, OpenError> {
+        self.open_bound(bound_to(whose), sealed)
+    }
+
+    /// Likewise of what signs nodes' certificates.
+    #[must_use]
+    pub fn seal_key_of_authority(&self, fingerprint: &str, key: &Secret, nonce: [u8; NONCE_LEN]) -> Sealed {
+        self.seal_bound(bound_to_authority(fingerprint), key, nonce)
+    }
+
+    pub fn open_key_of_authority(&self, fingerprint: &str, sealed: &Sealed) -> Result<Secret, OpenError> {
+        self.open_bound(bound_to_authority(fingerprint), sealed)
+    }
+
+    fn seal_bound(&self, to: Vec<u8>, value: &Secret, nonce: [u8; NONCE_LEN]) -> Sealed {
         let key = self.keys.get(&self.first).expect("the first key is one of the keys");
         let mut bytes = value.expose().as_bytes().to_vec();
-        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(bound_to(whose)), &mut bytes)
+        key.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(to), &mut bytes)
             .expect("a secret is far shorter than what can be sealed");
         Sealed { key_id: self.first.clone(), nonce, bytes }
     }
 
-    pub fn open(&self, whose: &SecretId, sealed: &Sealed) -> Result<Secret, OpenError> {
+    fn open_bound(&self, to: Vec<u8>, sealed: &Sealed) -> Result<Secret, OpenError> {
         let key = self.keys.get(&sealed.key_id).ok_or_else(|| OpenError::NoKey(sealed.key_id.clone()))?;
         let mut bytes = sealed.bytes.clone();
         let nonce = Nonce::assume_unique_for_key(sealed.nonce);
-        let opened = key.open_in_place(nonce, Aad::from(bound_to(whose)), &mut bytes).map_err(|_| OpenError::Broken)?;
+        let opened = key.open_in_place(nonce, Aad::from(to), &mut bytes).map_err(|_| OpenError::Broken)?;
         std::str::from_utf8(opened).map(Secret::new).map_err(|_| OpenError::Broken)
     }
 }
@@ -171,6 +189,10 @@ fn key(digits: &str) -> Option<[u8; 32]> {
 fn id(key: &[u8; 32]) -> String {
     let digest = Sha256::new().chain_update(b"headway secrets key\0").chain_update(key).finalize();
     hex::encode(&digest[..6])
+}
+
+fn bound_to_authority(fingerprint: &str) -> Vec<u8> {
+    format!("headway node authority\0{fingerprint}").into_bytes()
 }
 
 /// No name and no owner holds a NUL, so that no two secrets are bound to the same.

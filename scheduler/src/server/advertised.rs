@@ -11,12 +11,15 @@ use crate::store::Server;
 /// This process as it tells of itself: what the installation says, else where it listens.
 pub(super) fn server(config: &ServerConfig, bound: Bound) -> Result<Server, ServerError> {
     let random = || getrandom::u64().map_err(ServerError::Entropy);
-    let scheme = if config.tls.is_some() { "https" } else { "http" };
-    let told = |told: &Option<String>, bound| told.clone().unwrap_or_else(|| format!("{scheme}://{}", reached(bound)));
+    let told = |told: &Option<String>, scheme: &str, bound| {
+        told.clone().unwrap_or_else(|| format!("{scheme}://{}", reached(bound)))
+    };
+    let people = if config.tls.is_some() { "https" } else { "http" };
+    let agents = if config.tls.is_some() || config.can_sign() { "https" } else { "http" };
     Ok(Server {
         id: Uuid::from_u64_pair(random()?, random()?),
-        url: told(&config.advertised.url, bound.http),
-        agents: told(&config.advertised.agents, bound.agents),
+        url: told(&config.advertised.url, people, bound.http),
+        agents: told(&config.advertised.agents, agents, bound.agents),
         version: format!("{} ({})", env!("CARGO_PKG_VERSION"), config.build),
     })
 }

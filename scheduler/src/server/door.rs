@@ -13,7 +13,7 @@ use axum_server::accept::Accept;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
-use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::transport::server::Connected;
 use tower::Layer;
 
@@ -36,6 +36,20 @@ impl Watched {
         let visitor = connections.arrived(stream.peer_addr()?.ip());
         let (over, silence) = (Box::pin(visitor.over().cancelled_owned()), Box::pin(tokio::time::sleep(SILENCE)));
         Ok(Self { stream, visitor, over, silence })
+    }
+
+    /// What has come, which stays to be read; waits for something.
+    pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.peek(into).await
+    }
+
+    /// Cancelled when it has to go.
+    pub fn over(&self) -> CancellationToken {
+        self.visitor.over()
+    }
+
+    pub fn is_of_this_machine(&self) -> bool {
+        self.visitor.address().to_canonical().is_loopback()
     }
 
     /// An error once it has to go.

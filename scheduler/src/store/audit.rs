@@ -71,7 +71,7 @@ impl AuditEntry {
         Self {
             done_at: at,
             actor: format!("user:{}", origin.user),
-            token_id: Some(origin.token),
+            token_id: known(origin.token),
             address: origin.address.map(|address| address.to_string()),
             action: origin.action.clone(),
             subjects: origin.subject.iter().cloned().collect(),
@@ -127,7 +127,7 @@ impl AuditEntry {
         Self {
             done_at: deed.at,
             actor: deed.actor.told(),
-            token_id: origin.map(|origin| origin.token),
+            token_id: origin.and_then(|origin| known(origin.token)),
             address: origin.and_then(|origin| origin.address).map(|address| address.to_string()),
             action: origin.map_or_else(|| "request".into(), |origin| origin.action.clone()),
             subjects: deed.subjects.clone(),
@@ -176,6 +176,11 @@ impl From<AuditRow> for AuditLine {
         };
         Self { id: row.audit_id, entry }
     }
+}
+
+/// Whoever logs in has no token yet.
+fn known(token: Uuid) -> Option<Uuid> {
+    Some(token).filter(|token| !token.is_nil())
 }
 
 impl Store {

@@ -24,6 +24,8 @@ const COUNTED: &[&str] = &[
     "reservations",
     "users",
     "tokens",
+    "node_authorities",
+    "node_identities",
     "secrets",
     "audit",
     "audit_seals",

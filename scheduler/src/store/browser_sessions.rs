@@ -179,23 +179,36 @@ impl Store {
             .map_err(StoreError::during("reading a session"))
     }
 
-    /// Ends sessions at once; returns how many there were.
-    pub async fn end_sessions(&self, of: Sessions<'_>, deed: Option<AuditEntry>) -> Result<usize, StoreError> {
-        self.end(of, deed).await.map_err(StoreError::during("ending sessions"))
+    /// Ends sessions at once, and the tokens that were made for them alone; returns how many there were.
+    pub async fn end_sessions(
+        &self,
+        of: Sessions<'_>,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<usize, StoreError> {
+        self.end(of, now, deed).await.map_err(StoreError::during("ending sessions"))
     }
 
-    async fn end(&self, of: Sessions<'_>, deed: Option<AuditEntry>) -> Result<usize, sqlx::Error> {
+    async fn end(&self, of: Sessions<'_>, now: Timestamp, deed: Option<AuditEntry>) -> Result<usize, sqlx::Error> {
         let (one, user) = match of {
             Sessions::One(session) => (Some(session), None),
             Sessions::OfUser(user) => (None, Some(text(user))),
         };
         let mut tx = self.pool.begin().await?;
         let gone = sqlx::query!(
-            "DELETE FROM browser_sessions WHERE session_id = $1 OR user_name = $2 RETURNING session_id, user_name",
+            "DELETE FROM browser_sessions WHERE session_id = $1 OR user_name = $2 RETURNING session_id, user_name, token_id",
             one,
             user.as_deref(),
         )
         .fetch_all(&mut *tx)
+        .await?;
+        let tokens: Vec<Uuid> = gone.iter().map(|row| row.token_id).collect();
+        sqlx::query!(
+            "UPDATE tokens SET revoked_at = $2 WHERE token_id = ANY($1) AND of_session AND revoked_at IS NULL",
+            &tokens,
+            time(now),
+        )
+        .execute(&mut *tx)
         .await?;
         let lines: Vec<AuditEntry> = match deed {
             Some(deed) => gone.iter().map(|row| told(deed.clone(), row.session_id, &row.user_name)).collect(),
@@ -206,12 +219,20 @@ impl Store {
         Ok(gone.len())
     }
 
-    /// Forgets sessions that are over; returns how many.
+    /// Forgets sessions that are over, with the tokens that were made for them alone; returns how many.
     pub async fn prune_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
         let done = sqlx::query!("DELETE FROM browser_sessions WHERE expires_at <= $1", time(now))
             .execute(&self.pool)
             .await
             .map_err(StoreError::during("pruning sessions"))?;
+        sqlx::query!(
+            "DELETE FROM tokens WHERE of_session AND (revoked_at IS NOT NULL OR expires_at <= $1)
+            AND NOT EXISTS (SELECT FROM browser_sessions WHERE browser_sessions.token_id = tokens.token_id)",
+            time(now),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning tokens of sessions"))?;
         Ok(done.rows_affected())
     }
 }

@@ -71,7 +71,7 @@ pub struct Purse<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretsKeyError {
     #[error(
-        "{stored} secrets are stored, and no key file was given to open them: name the one they were set with (--secrets-key-file)"
+        "{stored} secrets are stored (the key that signs nodes' certificates is one), and no key file was given to open them: name the one they were set with (--secrets-key-file)"
     )]
     NoKeys { stored: i64 },
     #[error(
@@ -127,7 +127,7 @@ impl Row {
     }
 }
 
-fn fresh_nonce() -> Result<[u8; 12], StoreError> {
+pub(super) fn fresh_nonce() -> Result<[u8; 12], StoreError> {
     let mut nonce = [0; 12];
     getrandom::fill(&mut nonce).map_err(StoreError::NoEntropy)?;
     Ok(nonce)
@@ -146,16 +146,19 @@ impl Store {
         self.keyring.is_some()
     }
 
-    fn keyring(&self) -> Result<&Keyring, StoreError> {
+    pub(super) fn keyring(&self) -> Result<&Keyring, StoreError> {
         self.keyring.as_deref().ok_or(StoreError::NoSecretsKey)
     }
 
     /// Whether every stored secret can be opened with the keys that there are.
     pub async fn check_secrets_keys(&self) -> Result<Result<(), SecretsKeyError>, StoreError> {
-        let rows = sqlx::query!(r#"SELECT key_id, count(*) AS "stored!" FROM secrets GROUP BY key_id ORDER BY key_id"#)
-            .fetch_all(&self.pool)
-            .await
-            .map_err(StoreError::during("counting secrets"))?;
+        // The key that signs nodes' certificates is one of them.
+        let rows = sqlx::query!(
+            r#"SELECT key_id AS "key_id!", count(*) AS "stored!"
+            FROM (SELECT key_id FROM secrets UNION ALL SELECT key_id FROM node_authorities WHERE retired_at IS NULL) AS stored
+            GROUP BY key_id ORDER BY key_id"#
+        );
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("counting secrets"))?;
         let Some(keyring) = &self.keyring else {
             let stored = rows.iter().map(|row| row.stored).sum();
             return Ok(if stored == 0 { Ok(()) } else { Err(SecretsKeyError::NoKeys { stored }) });
@@ -195,7 +198,7 @@ impl Store {
             .map_err(failed("sealing secrets anew"))?;
             resealed += done.rows_affected();
         }
-        Ok(resealed)
+        Ok(resealed + self.reseal_authorities().await?)
     }
 
     /// Stores a value in place of what there may be under that name.

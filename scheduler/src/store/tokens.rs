@@ -23,6 +23,8 @@ pub struct Token {
     pub scope: TokenScope,
     pub created_at: Timestamp,
     pub expires_at: Option<Timestamp>,
+    /// Whose login it came of.
+    pub identity: Option<Uuid>,
 }
 
 /// A token to be made.
@@ -33,6 +35,10 @@ pub struct NewToken<'a> {
     pub user: Option<&'a str>,
     pub scope: TokenScope,
     pub expires_at: Option<Timestamp>,
+    /// Whose login it comes of: it ends when they may not log in any more.
+    pub identity: Option<Uuid>,
+    /// Nobody has its secret: it is a browser session's, and ends with it.
+    pub of_session: bool,
 }
 
 /// What came of revoking a token.
@@ -74,6 +80,7 @@ struct Row {
     role: Option<String>,
     created_at: chrono::DateTime<chrono::Utc>,
     expires_at: Option<chrono::DateTime<chrono::Utc>>,
+    identity_id: Option<Uuid>,
 }
 
 impl Row {
@@ -92,6 +99,7 @@ impl Row {
             scope,
             created_at: moment(self.created_at),
             expires_at: self.expires_at.map(moment),
+            identity: self.identity_id,
         })
     }
 }
@@ -103,12 +111,14 @@ pub(super) struct Admin {
     pub expires_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
-/// Locked in one order: of two changes that take an admin's rights at once, the later sees what the earlier has done.
+/// Locked in one order: of two changes that take an admin's rights at once, the later sees what the earlier has done. What came of a login
+/// does not count: it ends with a group, or while the provider is away.
 pub(super) async fn lock_admins(connection: &mut PgConnection, now: Timestamp) -> Result<Vec<Admin>, sqlx::Error> {
     sqlx::query_as!(
         Admin,
         "SELECT token_id, user_name AS user, expires_at FROM tokens JOIN users ON users.name = user_name
         WHERE scope = 'admin' AND role = 'admin' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)
+            AND identity_id IS NULL
         ORDER BY token_id FOR NO KEY UPDATE",
         time(now),
     )
@@ -149,8 +159,8 @@ impl Store {
             users::create(&mut tx, user, new.scope, now).await?;
         }
         sqlx::query!(
-            "INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at, expires_at)
-            VALUES ($1, $2, $3, $4, $5, $6, $7)",
+            "INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at, expires_at, identity_id, of_session)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
             id,
             new.name,
             new.user,
@@ -158,6 +168,8 @@ impl Store {
             &hash.0[..],
             time(now),
             new.expires_at.map(time),
+            new.identity,
+            new.of_session,
         )
         .execute(&mut *tx)
         .await?;
@@ -166,8 +178,9 @@ impl Store {
         let told = |deed| AuditEntry { subjects: subjects(id, new.user), after: Some(after), ..deed };
         audit::insert(&mut tx, deed.map(told).as_slice()).await?;
         tx.commit().await?;
-        let NewToken { name, user, scope, expires_at } = *new;
-        Ok(Token { id, name: name.to_owned(), user: user.map(ToOwned::to_owned), scope, created_at: now, expires_at })
+        let NewToken { name, user, scope, expires_at, identity, .. } = *new;
+        let (name, user) = (name.to_owned(), user.map(ToOwned::to_owned));
+        Ok(Token { id, name, user, scope, created_at: now, expires_at, identity })
     }
 
     /// Makes this secret open this scope: for the tokens `headway up` and configuration files bring, whose names are users, but for
@@ -198,7 +211,7 @@ impl Store {
             // Whoever writes the configuration is above all roles.
             let raised = sqlx::query!(
                 "INSERT INTO users AS known (name, role, created_at) VALUES ($1, $2, $3)
-                ON CONFLICT (name) DO UPDATE SET role = excluded.role
+                ON CONFLICT (name) DO UPDATE SET role = excluded.role, role_from = 'hand'
                 WHERE array_position(ARRAY['viewer', 'user', 'operator', 'admin'], known.role)
                     < array_position(ARRAY['viewer', 'user', 'operator', 'admin'], excluded.role)",
                 user,
@@ -238,7 +251,7 @@ impl Store {
         }
         let row = sqlx::query_as!(
             Row,
-            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at
+            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at, identity_id
             FROM tokens LEFT JOIN users ON users.name = user_name
             WHERE secret_sha256 = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"#,
             &hash.0[..],
@@ -270,7 +283,7 @@ impl Store {
     pub(super) async fn token(&self, token: Uuid, now: Timestamp) -> Result<Option<Token>, StoreError> {
         let row = sqlx::query_as!(
             Row,
-            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at
+            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at, identity_id
             FROM tokens LEFT JOIN users ON users.name = user_name
             WHERE token_id = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2)"#,
             token,
@@ -286,7 +299,7 @@ impl Store {
     pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<Token>, StoreError> {
         let rows = sqlx::query_as!(
             Row,
-            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at
+            r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at, identity_id
             FROM tokens LEFT JOIN users ON users.name = user_name
             WHERE revoked_at IS NULL AND ($1::text IS NULL OR user_name = $1) ORDER BY token_id DESC"#,
             user.map(text),

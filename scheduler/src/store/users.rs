@@ -16,6 +16,10 @@ pub struct User {
     pub created_at: Timestamp,
     /// Tokens that open something.
     pub tokens: u32,
+    /// Whether groups of the identity provider gave the role; else an admin did.
+    pub role_from_groups: bool,
+    /// Whether the user is somebody there.
+    pub linked: bool,
 }
 
 /// What came of giving a user a role.
@@ -31,7 +35,8 @@ impl Store {
     /// All users by name.
     pub async fn users(&self, now: Timestamp) -> Result<Vec<User>, StoreError> {
         let rows = sqlx::query!(
-            r#"SELECT users.name, role, users.created_at, count(token_id) AS "tokens!"
+            r#"SELECT users.name, role, users.created_at, count(token_id) AS "tokens!", role_from = 'groups' AS "from_groups!",
+                EXISTS (SELECT FROM identities WHERE identities.user_name = users.name) AS "linked!"
             FROM users LEFT JOIN tokens ON user_name = users.name AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1)
             GROUP BY users.name ORDER BY users.name"#,
             time(now),
@@ -39,11 +44,17 @@ impl Store {
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::during("listing users"))?;
-        let user = |(name, role, created_at, tokens): (String, String, _, i64)| {
-            let role = role.parse().ok()?;
-            Some(User { name, role, created_at: moment(created_at), tokens: u32::try_from(tokens).unwrap_or(u32::MAX) })
-        };
-        Ok(rows.into_iter().filter_map(|row| user((row.name, row.role, row.created_at, row.tokens))).collect())
+        let users = rows.into_iter().filter_map(|row| {
+            Some(User {
+                name: row.name,
+                role: row.role.parse().ok()?,
+                created_at: moment(row.created_at),
+                tokens: u32::try_from(row.tokens).unwrap_or(u32::MAX),
+                role_from_groups: row.from_groups,
+                linked: row.linked,
+            })
+        });
+        Ok(users.collect())
     }
 
     /// The role of a user, where there is one of that name.
@@ -55,7 +66,7 @@ impl Store {
         Ok(role.and_then(|role| role.parse().ok()))
     }
 
-    /// Gives a user this role, who is made if need be, unless the cluster would then be without an admin.
+    /// Gives a user this role by hand, who is made if need be, unless the cluster would then be without an admin.
     pub async fn set_role(
         &self,
         name: &str,
@@ -85,9 +96,13 @@ impl Store {
         match &former {
             None => create(&mut tx, name, role, now).await?,
             Some(_) => {
-                sqlx::query!("UPDATE users SET role = $2 WHERE name = $1", name, <&str>::from(role))
-                    .execute(&mut *tx)
-                    .await?;
+                sqlx::query!(
+                    "UPDATE users SET role = $2, role_from = 'hand' WHERE name = $1",
+                    name,
+                    <&str>::from(role)
+                )
+                .execute(&mut *tx)
+                .await?;
             }
         }
         if former.as_deref() != Some(role.into()) {

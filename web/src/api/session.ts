@@ -1,5 +1,5 @@
 // Logging in: the page exchanges an access token for a cookie that no script can read, and forgets the token. A link from
-// `headway up` carries one in the fragment, which no server sees.
+// `headway up` carries one in the fragment, which no server sees. Where the server has an identity provider, people log in there and no token is needed.
 
 import { api, unwrap } from "./client";
 import { tokenIn } from "../lib/fragment";
@@ -15,6 +15,18 @@ export async function enter(): Promise<boolean> {
   } catch {
     return false;
   }
+}
+
+/** The host of the identity provider through which people log in, where the server has one. */
+export async function loginProvider(): Promise<string | undefined> {
+  const { data } = await api.GET("/api/v1/auth/oidc");
+  if (!data?.enabled || !data.issuer) return undefined;
+  return new URL(data.issuer).host;
+}
+
+/** Where a login through the provider begins; it ends on the page that is open now. */
+export function loginUrl(at: Pick<Location, "pathname" | "search">): string {
+  return `/api/v1/auth/oidc/login?return=${encodeURIComponent(at.pathname + at.search)}`;
 }
 
 /** Rejects with an `ApiError` where the token opens nothing. */

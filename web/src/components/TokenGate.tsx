@@ -1,11 +1,16 @@
-import { Button, PasswordInput } from "@mantine/core";
-import { useState } from "react";
-import { logIn } from "../api/session";
+import { Button, Divider, PasswordInput } from "@mantine/core";
+import { useEffect, useState } from "react";
+import { logIn, loginProvider, loginUrl } from "../api/session";
 
-/** Asks for an access token and logs in with it; nothing is shown before. The token is kept nowhere. */
+/** Asks to log in, through the identity provider where there is one or with an access token; nothing is shown before. The token is kept nowhere. */
 export function TokenGate({ onLogIn }: { onLogIn: () => void }) {
   const [value, setValue] = useState("");
   const [refusal, setRefusal] = useState<string>();
+  const [provider, setProvider] = useState<string>();
+  useEffect(() => {
+    // Without an answer there is the token still.
+    loginProvider().then(setProvider, () => undefined);
+  }, []);
   return (
     <main style={{ display: "grid", placeItems: "center", minHeight: "100vh", padding: 16 }}>
       <form
@@ -17,6 +22,14 @@ export function TokenGate({ onLogIn }: { onLogIn: () => void }) {
         }}
       >
         <h1 style={{ fontSize: 18, marginTop: 0 }}>Headway</h1>
+        {provider && (
+          <>
+            <Button component="a" href={loginUrl(location)} fullWidth>
+              Log in with {provider}
+            </Button>
+            <Divider my="md" label="or" />
+          </>
+        )}
         <p className="muted">
           Paste an access token. <code>headway up</code> prints a link that carries one.
         </p>
@@ -24,10 +37,10 @@ export function TokenGate({ onLogIn }: { onLogIn: () => void }) {
           label="Access token"
           value={value}
           error={refusal}
-          autoFocus
+          autoFocus={!provider}
           onChange={(event) => setValue(event.currentTarget.value)}
         />
-        <Button type="submit" mt="md" fullWidth disabled={!value.trim()}>
+        <Button type="submit" mt="md" fullWidth variant={provider ? "default" : "filled"} disabled={!value.trim()}>
           Open the cluster
         </Button>
       </form>

@@ -5,7 +5,7 @@ use std::path::Path;
 use chrono::Utc;
 use clap::{ArgMatches, Args as _, CommandFactory as _, Subcommand};
 use headway_scheduler::store::Checkup;
-use headway_scheduler::{Certificates, Keyring, TlsPaths};
+use headway_scheduler::{Certificates, Keyring, OidcSettings, TlsPaths};
 use serde::Serialize;
 
 use super::doctor::report;
@@ -78,6 +78,7 @@ async fn validate(mut server: Server) -> Vec<Finding> {
     let mut findings = Vec::new();
     let url = server.database_url.take();
     let (key, command) = (server.secrets_key_file.clone(), server.secrets_key_command.clone());
+    let oidc = server.oidc.clone();
     if url.is_none() {
         // The server makes one below the data directory.
         server.checkpoint_root.get_or_insert_with(|| "checkpoints".into());
@@ -107,6 +108,9 @@ async fn validate(mut server: Server) -> Vec<Finding> {
     findings.extend(command.map(|command| {
         Finding::skipped("secrets' key", format!("{command:?} prints it: it runs when the server starts, and not here"))
     }));
+    if let Some(file) = oidc {
+        findings.push(provider(&file).await);
+    }
     findings.extend(match &url {
         Some(url) => reachable(url).await,
         None => vec![Finding::skipped("database", "a private one below the data directory")],
@@ -120,6 +124,18 @@ fn secrets_key(file: &Path) -> Finding {
         Err(error) => {
             Finding::fail("secrets' key", format!("{:#}", anyhow::Error::new(error)), "docs/operations.md, \"Secrets\"")
         }
+    }
+}
+
+async fn provider(file: &Path) -> Finding {
+    let asked = async { headway_scheduler::probe_oidc(OidcSettings::read(file)?).await };
+    match asked.await {
+        Ok(found) => Finding::ok("identity provider", found),
+        Err(error) => Finding::fail(
+            "identity provider",
+            format!("{:#}", anyhow::Error::new(error)),
+            "docs/people.md, \"The site's identity provider\"; the server starts without it, and nobody can log in by it",
+        ),
     }
 }
 
@@ -200,6 +216,12 @@ mod tests {
         assert!(levels(&lacking).contains(&("secrets' key", Level::Fail)), "{lacking:?}");
         let tls = validate(server(&["--tls-certificate", &none, "--tls-key", &none])).await;
         assert!(levels(&tls).contains(&("TLS", Level::Fail)), "{tls:?}");
+        let provider = dir.path().join("oidc.toml");
+        std::fs::write(&provider, "issuer = \"http://127.0.0.1:1\"\nclient_id = \"headway\"\n").unwrap();
+        for file in [&none, &provider.display().to_string()] {
+            let away = validate(server(&["--oidc", file])).await;
+            assert!(levels(&away).contains(&("identity provider", Level::Fail)), "{away:?}");
+        }
         let nobody = "postgres://127.0.0.1:1/x";
         let away = validate(server(&["--database-url", nobody, "--checkpoint-root", "/ckpt"])).await;
         assert!(levels(&away).contains(&("database", Level::Fail)), "{away:?}");

@@ -22,11 +22,13 @@ pub enum Act {
     SetRules,
     NamePeople,
     ReadAudit,
+    LogIn,
     KeepTokens,
     KeepTokensOfOthers,
     KeepSecrets,
     UseProjectSecrets,
     KeepProjectSecrets,
+    KeepAuthorities,
 }
 
 /// Whom an act is open to. Whoever has the scope may, if one of the other members admits them as well.
@@ -107,7 +109,7 @@ impl Act {
         use TokenScope::{Admin, Operator, User, Viewer};
         let rule = |scope, everybody, owner, member, anywhere| Rule { scope, everybody, owner, member, anywhere };
         match self {
-            Self::Look | Self::KeepTokens => rule(Viewer, Some(O::Private), false, None, Operator),
+            Self::Look | Self::LogIn | Self::KeepTokens => rule(Viewer, Some(O::Private), false, None, Operator),
             Self::SeeJob => rule(Viewer, Some(O::Closed), true, Some(P::Viewer), Operator),
             Self::ReadJob => rule(Viewer, Some(O::Open), true, Some(P::Viewer), Operator),
             Self::ReadEnvironment => rule(Viewer, None, true, Some(P::Admin), Operator),
@@ -121,9 +123,11 @@ impl Act {
             Self::SeeMembers => rule(Viewer, Some(O::Closed), false, Some(P::Viewer), Operator),
             Self::NameMembers => rule(User, None, false, Some(P::Admin), Admin),
             Self::Operate | Self::ReadAudit => rule(Operator, None, false, None, Operator),
-            Self::RaisePriority | Self::SetRules | Self::NamePeople | Self::KeepTokensOfOthers => {
-                rule(Admin, None, false, None, Admin)
-            }
+            Self::RaisePriority
+            | Self::SetRules
+            | Self::NamePeople
+            | Self::KeepTokensOfOthers
+            | Self::KeepAuthorities => rule(Admin, None, false, None, Admin),
         }
     }
 
@@ -147,10 +151,13 @@ impl Act {
             Self::RaisePriority => "give a job a priority above 75 (high)",
             Self::SeeMembers => "see who is a member of a project",
             Self::NameMembers => "name a project's members, make it private or open",
-            Self::Operate => "act on nodes, plans, reservations and the policy",
+            Self::Operate => {
+                "act on nodes, plans, reservations and the policy; admit nodes and revoke their certificates"
+            }
             Self::SetRules => "set a project's quota, share and place in the tree",
-            Self::NamePeople => "make users and give them roles",
+            Self::NamePeople => "make users, give them roles, say who they are at the identity provider",
             Self::ReadAudit => "read the audit",
+            Self::LogIn => "log in through the identity provider, without a token",
             Self::KeepTokens => {
                 "make, list and revoke one's own tokens, which open no more than the caller's; log in, list one's browsers, log out"
             }
@@ -158,6 +165,7 @@ impl Act {
             Self::KeepSecrets => "set, list and delete one's own secrets, and have one's jobs given them",
             Self::UseProjectSecrets => "list a project's secrets, and have one's jobs in it given them",
             Self::KeepProjectSecrets => "set and delete a project's secrets",
+            Self::KeepAuthorities => "replace and retire what signs nodes' certificates",
         }
     }
 }
@@ -209,6 +217,14 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("uncordon_node", Act::Operate),
     ("lose_node", Act::Operate),
     ("readmit_nodes", Act::Operate),
+    ("create_join_token", Act::Operate),
+    ("list_join_tokens", Act::Operate),
+    ("revoke_join_token", Act::Operate),
+    ("list_node_certificates", Act::Look),
+    ("revoke_node_certificate", Act::Operate),
+    ("list_node_authorities", Act::Look),
+    ("replace_node_authority", Act::KeepAuthorities),
+    ("retire_node_authority", Act::KeepAuthorities),
     ("list_plans", Act::Look),
     ("current_plan", Act::Look),
     ("get_plan", Act::Look),
@@ -249,6 +265,12 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("list_tokens", Act::KeepTokens),
     ("revoke_token", Act::KeepTokens),
     ("whoami", Act::Look),
+    ("login_provider", Act::LogIn),
+    ("oidc_login", Act::LogIn),
+    ("oidc_callback", Act::LogIn),
+    ("begin_device_login", Act::LogIn),
+    ("end_device_login", Act::LogIn),
+    ("end_code_login", Act::LogIn),
     ("create_session", Act::KeepTokens),
     ("list_sessions", Act::KeepTokens),
     ("end_sessions", Act::KeepTokens),
@@ -260,6 +282,8 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("list_users", Act::Look),
     ("get_user", Act::Look),
     ("put_user", Act::NamePeople),
+    ("link_user", Act::NamePeople),
+    ("unlink_user", Act::NamePeople),
     ("audit", Act::ReadAudit),
     ("audit_head", Act::ReadAudit),
     ("verify_audit", Act::ReadAudit),
@@ -344,7 +368,13 @@ mod tests {
         fn a_viewers_token_changes_nothing(act in act(), who in standing()) {
             let changes = !matches!(
                 act,
-                Act::Look | Act::SeeJob | Act::ReadJob | Act::ReadEnvironment | Act::SeeMembers | Act::KeepTokens
+                Act::Look
+                    | Act::LogIn
+                    | Act::SeeJob
+                    | Act::ReadJob
+                    | Act::ReadEnvironment
+                    | Act::SeeMembers
+                    | Act::KeepTokens
             );
             let viewer = Standing { scope: TokenScope::Viewer, ..who };
             prop_assert!(!(changes && act.rule().admits(viewer)));

@@ -38,6 +38,8 @@ pub fn user(of: &User, quota: UserQuota, used: Option<UserLoad>) -> v1::User {
         role: of.role,
         created_at: time(of.created_at),
         tokens: of.tokens,
+        role_from: if of.role_from_groups { v1::RoleSource::Groups } else { v1::RoleSource::Hand },
+        linked: of.linked,
         quota: Some(super::policy::quota(quota)),
         used: used.map(|load| v1::UserLoad { unfinished_jobs: load.jobs, specification_bytes: load.bytes }),
     }

@@ -32,7 +32,7 @@ pub fn project(of: &Project, holdings: &BTreeMap<String, Holding>) -> v1::Projec
 }
 
 pub fn member(user: &str, role: ProjectRole, by: &Project) -> v1::Member {
-    v1::Member { user: user.to_owned(), role, project: by.name.clone() }
+    v1::Member { user: user.to_owned(), role, project: by.name.clone(), from_groups: false }
 }
 
 pub fn project_rules(of: v1::ProjectRequest) -> ProjectRules {

@@ -114,6 +114,10 @@ async fn every_route_is_open_to_whom_the_table_says_and_to_nobody_else() {
     for (method, path, operation) in operations() {
         let id = operation["operationId"].as_str().unwrap();
         let act = act_of(id).unwrap_or_else(|| panic!("{id} has no rule: say in access/table.rs who may do it"));
+        // Nobody needs a token for it: tests/oidc.rs.
+        if act == Act::LogIn {
+            continue;
+        }
         for (caller, (who, ..)) in CALLERS.iter().enumerate() {
             for (index, (project, _)) in PROJECTS.iter().enumerate() {
                 let of = if path.starts_with("/arrays/") { &arrays[index] } else { &jobs[index] };

@@ -144,6 +144,9 @@ impl Furnished {
             ("PUT", "/secrets/{secret}") => ("", json!({"value": "hunter22"}), 200),
             // There is none.
             ("DELETE", "/secrets/{secret}") => ("", Value::Null, 404),
+            ("POST", "/auth/oidc/device" | "/auth/oidc/device/token" | "/auth/oidc/token") => ("", Value::Null, 400),
+            ("PUT", "/users/{user}/identity") => ("", json!({"subject": "s"}), 400),
+            ("DELETE", "/users/{user}/identity") => ("", Value::Null, 400),
             ("PUT", "/users/{user}") => ("", json!({"role": "admin"}), 400),
             other => panic!("say what {other:?} would change"),
         };
@@ -184,7 +187,9 @@ async fn a_dry_run_of_whatever_changes_something_changes_nothing() {
 async fn a_parameter_that_a_route_does_not_have_is_refused_with_those_it_has() {
     let served = Served::start().await;
     let id = "01890000-0000-7000-8000-000000000000";
-    for (method, path, operation) in operations() {
+    // What an identity provider adds to its answer is its business.
+    let all = operations().into_iter().filter(|(_, path, _)| path != "/auth/oidc/callback");
+    for (method, path, operation) in all {
         let concrete = format!("{}?nonsense=1", filled(&path, id, "n1"));
         let answer = served.send(asked(method.clone(), "root", &concrete).body(Body::empty()).unwrap()).await;
         assert_eq!(answer.problem(StatusCode::BAD_REQUEST), "unknown_parameter", "{method} {path}");

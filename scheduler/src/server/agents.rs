@@ -1,0 +1,172 @@
+//! The port for agents: connections are encrypted, and carry whom their certificate names. Who speaks in the clear is heard where tokens are
+//! taken, from this machine alone.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::Server;
+use tonic::transport::server::Connected;
+
+use super::connections::Connections;
+use super::door::Watched;
+use super::{ACCEPT_PAUSE, HANDSHAKE, KEEPALIVE, REQUESTS_OF_ONE, ServerError, within_drain};
+use crate::authority::{Authorities, Shown};
+use crate::grpc::{Gateway, Peer};
+
+/// Connections that are through their handshake and wait to be served.
+const ACCEPTED: usize = 64;
+/// The first byte of TLS: a handshake.
+const TLS_BEGINS: u8 = 22;
+
+/// How connections are taken in.
+#[derive(Clone)]
+pub(super) struct Entrance {
+    pub authorities: Authorities,
+    /// Whether an agent of this machine may speak in the clear.
+    pub plain: bool,
+}
+
+/// A connection, as requests are read from it.
+enum Line {
+    Plain(Watched),
+    Tls { stream: Box<TlsStream<Watched>>, shown: Option<Arc<Shown>> },
+}
+
+pub(super) async fn serve(
+    gateway: Gateway,
+    listener: TcpListener,
+    visitors: Connections,
+    entrance: Entrance,
+    stop: CancellationToken,
+) -> Result<(), ServerError> {
+    let mut server = Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .max_concurrent_streams(REQUESTS_OF_ONE);
+    let registrar = gateway.registrar(entrance.authorities.clone()).into_service();
+    let (accepted, incoming) = mpsc::channel(ACCEPTED);
+    let serving = server.add_service(gateway.into_service()).add_service(registrar);
+    let serving = serving.serve_with_incoming_shutdown(ReceiverStream::new(incoming), stop.clone().cancelled_owned());
+    let serving = within_drain(serving, &stop, ServerError::Agents);
+    tokio::select! {
+        served = serving => served,
+        never = accept(listener, visitors, entrance, accepted) => match never {},
+    }
+}
+
+/// Nothing that goes wrong with one connection is an end of the port, and none waits for the handshake of another.
+async fn accept(
+    listener: TcpListener,
+    visitors: Connections,
+    entrance: Entrance,
+    accepted: mpsc::Sender<io::Result<Line>>,
+) -> std::convert::Infallible {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let Ok(watched) = Watched::new(stream, &visitors) else { continue };
+                let (entrance, accepted, over) = (entrance.clone(), accepted.clone(), watched.over());
+                tokio::spawn(async move {
+                    let entered = tokio::select! {
+                        () = over.cancelled() => return,
+                        entered = tokio::time::timeout(HANDSHAKE, entrance.enter(watched)) => entered,
+                    };
+                    match entered {
+                        // The port is closed if it fails.
+                        Ok(Ok(line)) => drop(accepted.send(Ok(line)).await),
+                        Ok(Err(error)) => tracing::debug!(%error, "a connection of an agent was not taken in"),
+                        Err(_) => tracing::debug!("a connection of an agent did not shake hands in time"),
+                    }
+                });
+            }
+            Err(error) => {
+                // Out of open files, most likely: soon some are closed.
+                tracing::debug!(%error, "no connection was taken in");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+impl Entrance {
+    async fn enter(&self, stream: Watched) -> io::Result<Line> {
+        let is_tls = begins_with_tls(&stream).await?;
+        match self.authorities.tls() {
+            Some(config) if is_tls => {
+                let stream = TlsAcceptor::from(config).accept(stream).await?;
+                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+                let shown = match chain.first() {
+                    None => None,
+                    Some(certificate) => Some(Arc::new(Shown::of(certificate).ok_or_else(|| {
+                        io::Error::new(io::ErrorKind::PermissionDenied, "its certificate names no node")
+                    })?)),
+                };
+                Ok(Line::Tls { stream: Box::new(stream), shown })
+            }
+            _ if !is_tls && self.plain && stream.is_of_this_machine() => Ok(Line::Plain(stream)),
+            _ => Err(io::Error::new(io::ErrorKind::PermissionDenied, "it speaks in the clear")),
+        }
+    }
+}
+
+/// Without taking anything away from whoever reads it.
+async fn begins_with_tls(stream: &Watched) -> io::Result<bool> {
+    let mut first = [0];
+    let read = stream.peek(&mut first).await?;
+    Ok(read == 1 && first[0] == TLS_BEGINS)
+}
+
+impl Connected for Line {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        match self {
+            Self::Plain(stream) => Peer { visitor: stream.connect_info(), shown: None },
+            Self::Tls { stream, shown } => Peer { visitor: stream.get_ref().0.connect_info(), shown: shown.clone() },
+        }
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Self::Tls { stream, .. } => Pin::new(stream).poll_read(context, into),
+        }
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Tls { stream, .. } => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Self::Tls { stream, .. } => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut *self {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Self::Tls { stream, .. } => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

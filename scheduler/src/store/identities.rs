@@ -1,0 +1,400 @@
+//! Tables `node_identities` and `join_tokens`: who nodes are by certificate, and what admits them.
+//!
+//! A certificate is believed unless its identity was revoked or joined again since: a database that was restored from a backup may not know of
+//! those that were made after it, and the nodes that have them must not be lost with it.
+
+use headway_types::Timestamp;
+use serde_json::json;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::column::{integer, moment, small, text, time, unsigned};
+use super::{AuditEntry, Store, StoreError, TokenHash, audit};
+use crate::authority::{IdentityKind, Named};
+
+/// One that has joined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub named: Named,
+    /// The fingerprint of who signed its newest certificate.
+    pub authority: String,
+    pub issued_at: Timestamp,
+    pub expires_at: Timestamp,
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// A token to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewJoinToken<'a> {
+    pub kind: IdentityKind,
+    /// Whom alone it admits, and again though it is known.
+    pub name: Option<&'a str>,
+    pub uses: u32,
+    pub expires_at: Timestamp,
+}
+
+/// A token without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinToken {
+    pub id: Uuid,
+    pub kind: IdentityKind,
+    pub name: Option<String>,
+    pub uses_left: u32,
+    pub created_by: String,
+    pub expires_at: Timestamp,
+}
+
+/// Why a node was not admitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JoinRefusal {
+    #[error("the join token is used up, has expired or was revoked; make another with `headway node token create`")]
+    NoToken,
+    #[error("the join token is for {0}")]
+    OtherName(String),
+    #[error("the join token is for a {0}")]
+    OtherKind(IdentityKind),
+    #[error(
+        "{0} is known here; to give it a new certificate make a token for it: `headway node token create --node {0}`"
+    )]
+    Known(String),
+    #[error(
+        "the name {name} is {holder}'s; give the node another, delete that one (`headway node delete {name}`), or make a token for this name: \
+         `headway node token create --node {name}`"
+    )]
+    NameTaken { name: String, holder: Uuid },
+    #[error("this node is known here as {0}: a node keeps its name, or is deleted first (`headway node delete {0}`)")]
+    Renamed(String),
+}
+
+/// What is known of whoever says that it is this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claims {
+    /// The name that the id has a certificate for, revoked or not.
+    pub certified: Option<String>,
+    /// Whose certificate names the name.
+    pub name_holder: Option<Uuid>,
+    /// What the id is called that has registered.
+    pub registered: Option<String>,
+}
+
+struct Row {
+    identity_id: Uuid,
+    kind: String,
+    name: String,
+    epoch: i64,
+    authority: String,
+    issued_at: chrono::DateTime<chrono::Utc>,
+    expires_at: chrono::DateTime<chrono::Utc>,
+    revoked_at: Option<chrono::DateTime<chrono::Utc>>,
+}
+
+impl Row {
+    fn identity(self) -> Option<Identity> {
+        let kind = self.kind.parse().ok()?;
+        Some(Identity {
+            named: Named { kind, id: self.identity_id, name: self.name, epoch: unsigned(self.epoch) },
+            authority: self.authority,
+            issued_at: moment(self.issued_at),
+            expires_at: moment(self.expires_at),
+            revoked_at: self.revoked_at.map(moment),
+        })
+    }
+}
+
+impl Store {
+    /// Stores a join token under this hash.
+    pub async fn create_join_token(
+        &self,
+        new: &NewJoinToken<'_>,
+        hash: &TokenHash,
+        by: &str,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<Uuid, StoreError> {
+        self.insert_join_token(new, hash, by, now, deed).await.map_err(StoreError::during("creating a join token"))
+    }
+
+    async fn insert_join_token(
+        &self,
+        new: &NewJoinToken<'_>,
+        hash: &TokenHash,
+        by: &str,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<Uuid, sqlx::Error> {
+        let id = Uuid::now_v7();
+        let mut tx = self.pool.begin().await?;
+        // Those that open nothing any more: the audit knows of them.
+        sqlx::query!("DELETE FROM join_tokens WHERE uses_left = 0 OR expires_at < $1", time(now))
+            .execute(&mut *tx)
+            .await?;
+        sqlx::query!(
+            "INSERT INTO join_tokens (join_token_id, secret_sha256, kind, name, uses_left, created_by, created_at, expires_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
+            id,
+            &hash.bytes()[..],
+            <&str>::from(new.kind),
+            new.name,
+            small(new.uses),
+            by,
+            time(now),
+            time(new.expires_at),
+        )
+        .execute(&mut *tx)
+        .await?;
+        let after = json!({ "kind": <&str>::from(new.kind), "name": new.name, "uses": new.uses, "expires_at": time(new.expires_at) });
+        let told = |deed| AuditEntry { subjects: vec![format!("join_token:{id}")], after: Some(after), ..deed };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await?;
+        tx.commit().await?;
+        Ok(id)
+    }
+
+    /// Those that still admit somebody, the newest first.
+    pub async fn join_tokens(&self, now: Timestamp) -> Result<Vec<JoinToken>, StoreError> {
+        let rows = sqlx::query!(
+            "SELECT join_token_id, kind, name, uses_left, created_by, expires_at FROM join_tokens
+            WHERE uses_left > 0 AND expires_at > $1 ORDER BY join_token_id DESC",
+            time(now),
+        );
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("listing join tokens"))?;
+        let mut tokens = Vec::new();
+        for row in rows {
+            let Ok(kind) = row.kind.parse() else { continue };
+            tokens.push(JoinToken {
+                id: row.join_token_id,
+                kind,
+                name: row.name,
+                uses_left: u32::try_from(row.uses_left).unwrap_or(0),
+                created_by: row.created_by,
+                expires_at: moment(row.expires_at),
+            });
+        }
+        Ok(tokens)
+    }
+
+    /// False if there is none.
+    pub async fn revoke_join_token(&self, id: Uuid, deed: Option<AuditEntry>) -> Result<bool, StoreError> {
+        let failed = || StoreError::during("revoking a join token");
+        let mut tx = self.pool.begin().await.map_err(failed())?;
+        let gone = sqlx::query!("DELETE FROM join_tokens WHERE join_token_id = $1", id).execute(&mut *tx);
+        if gone.await.map_err(failed())?.rows_affected() == 0 {
+            return Ok(false);
+        }
+        let told = |deed| AuditEntry { subjects: vec![format!("join_token:{id}")], ..deed };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await.map_err(failed())?;
+        tx.commit().await.map_err(failed())?;
+        Ok(true)
+    }
+
+    /// Admits a node once by its token, and takes from whoever had its id or its name what they had. `until`: of the certificate that is signed
+    /// next. `deed`: what the audit is told.
+    pub async fn join(
+        &self,
+        hash: &TokenHash,
+        asks: &Named,
+        (authority, now, until): (&str, Timestamp, Timestamp),
+        deed: AuditEntry,
+    ) -> Result<Result<Named, JoinRefusal>, StoreError> {
+        let asked = (authority, now, until);
+        self.admit(hash, asks, asked, deed).await.map_err(StoreError::during("admitting a node"))
+    }
+
+    async fn admit(
+        &self,
+        hash: &TokenHash,
+        asks: &Named,
+        (authority, now, until): (&str, Timestamp, Timestamp),
+        deed: AuditEntry,
+    ) -> Result<Result<Named, JoinRefusal>, sqlx::Error> {
+        let mut tx = self.pool.begin().await?;
+        // Locked: of two that bring one token, the later finds it used.
+        let token = sqlx::query!(
+            "SELECT join_token_id, kind, name FROM join_tokens
+            WHERE secret_sha256 = $1 AND uses_left > 0 AND expires_at > $2 FOR UPDATE",
+            &hash.bytes()[..],
+            time(now),
+        );
+        let Some(token) = token.fetch_optional(&mut *tx).await? else { return Ok(Err(JoinRefusal::NoToken)) };
+        match token.kind.parse::<IdentityKind>() {
+            Ok(kind) if kind == asks.kind => {}
+            Ok(kind) => return Ok(Err(JoinRefusal::OtherKind(kind))),
+            Err(_) => return Ok(Err(JoinRefusal::NoToken)),
+        }
+        if let Some(name) = token.name.clone().filter(|name| *name != asks.name) {
+            return Ok(Err(JoinRefusal::OtherName(name)));
+        }
+        if let Some(refusal) = stands_against(&mut tx, asks, token.name.is_some()).await? {
+            return Ok(Err(refusal));
+        }
+        sqlx::query!("UPDATE join_tokens SET uses_left = uses_left - 1 WHERE join_token_id = $1", token.join_token_id)
+            .execute(&mut *tx)
+            .await?;
+        // Whoever had the name has it no more: a token for the name says so.
+        let replaced = sqlx::query_scalar!(
+            "UPDATE node_identities SET revoked_at = $3
+            WHERE name = $1 AND identity_id <> $2 AND revoked_at IS NULL RETURNING identity_id",
+            asks.name,
+            asks.id,
+            time(now),
+        );
+        let replaced = replaced.fetch_optional(&mut *tx).await?;
+        let epoch = sqlx::query_scalar!(
+            "INSERT INTO node_identities AS known (identity_id, kind, name, epoch, authority, issued_at, expires_at)
+            VALUES ($1, $2, $3, $4, $5, $6, $7)
+            ON CONFLICT (identity_id) DO UPDATE SET kind = excluded.kind, name = excluded.name, epoch = known.epoch + 1,
+                authority = excluded.authority, issued_at = excluded.issued_at, expires_at = excluded.expires_at, revoked_at = NULL
+            RETURNING epoch",
+            asks.id,
+            <&str>::from(asks.kind),
+            asks.name,
+            1,
+            authority,
+            time(now),
+            time(until),
+        );
+        let epoch = unsigned(epoch.fetch_one(&mut *tx).await?);
+        let entry = AuditEntry {
+            subjects: vec![format!("{}:{}", asks.kind, asks.id), format!("join_token:{}", token.join_token_id)],
+            after: Some(json!({ "name": asks.name, "epoch": epoch, "expires_at": time(until), "replaces": replaced })),
+            ..deed
+        };
+        audit::insert(&mut tx, &[entry]).await?;
+        tx.commit().await?;
+        Ok(Ok(Named { epoch, ..asks.clone() }))
+    }
+
+    /// That a certificate was signed anew, or that one is in use of which a restored database does not know.
+    pub async fn note_certificate(
+        &self,
+        named: &Named,
+        authority: Option<&str>,
+        issued_at: Timestamp,
+        expires_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        sqlx::query!(
+            "INSERT INTO node_identities AS known (identity_id, kind, name, epoch, authority, issued_at, expires_at)
+            VALUES ($1, $2, $3, $4, coalesce($5, ''), $6, $7)
+            ON CONFLICT (identity_id) DO UPDATE SET epoch = excluded.epoch, name = excluded.name,
+                authority = coalesce($5, known.authority), issued_at = excluded.issued_at, expires_at = excluded.expires_at
+            WHERE known.epoch <= excluded.epoch AND known.revoked_at IS NULL",
+            named.id,
+            <&str>::from(named.kind),
+            named.name,
+            integer(named.epoch),
+            authority,
+            time(issued_at),
+            time(expires_at),
+        )
+        .execute(&self.pool)
+        .await
+        .map(drop)
+        .map_err(StoreError::during("noting a certificate"))
+    }
+
+    pub async fn identity_of(&self, id: Uuid) -> Result<Option<Identity>, StoreError> {
+        let row = sqlx::query_as!(
+            Row,
+            "SELECT identity_id, kind, name, epoch, authority, issued_at, expires_at, revoked_at
+            FROM node_identities WHERE identity_id = $1",
+            id,
+        );
+        let row = row.fetch_optional(&self.pool).await.map_err(StoreError::during("looking up a certificate"))?;
+        Ok(row.and_then(Row::identity))
+    }
+
+    /// All that have joined, by name.
+    pub async fn identities(&self) -> Result<Vec<Identity>, StoreError> {
+        let rows = sqlx::query_as!(
+            Row,
+            "SELECT identity_id, kind, name, epoch, authority, issued_at, expires_at, revoked_at
+            FROM node_identities ORDER BY name, identity_id",
+        );
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("reading certificates"))?;
+        Ok(rows.into_iter().filter_map(Row::identity).collect())
+    }
+
+    /// What is known of a node that says that it has this id and this name.
+    pub async fn claims(&self, id: Uuid, name: &str) -> Result<Claims, StoreError> {
+        let row = sqlx::query!(
+            "SELECT (SELECT name FROM node_identities WHERE identity_id = $1) AS certified,
+                (SELECT identity_id FROM node_identities WHERE name = $2 AND revoked_at IS NULL) AS name_holder,
+                (SELECT name FROM nodes WHERE node_id = $1) AS registered",
+            id,
+            text(name),
+        );
+        let row = row.fetch_one(&self.pool).await.map_err(StoreError::during("looking up a node's certificate"))?;
+        Ok(Claims { certified: row.certified, name_holder: row.name_holder, registered: row.registered })
+    }
+
+    /// Its certificates open nothing from now on. False if there are none that do.
+    pub async fn revoke_identity(
+        &self,
+        id: Uuid,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<bool, StoreError> {
+        self.revoke_certificates(id, now, deed).await.map_err(StoreError::during("revoking a certificate"))
+    }
+
+    async fn revoke_certificates(
+        &self,
+        id: Uuid,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<bool, sqlx::Error> {
+        let mut tx = self.pool.begin().await?;
+        let gone = sqlx::query!(
+            "UPDATE node_identities SET revoked_at = $2 WHERE identity_id = $1 AND revoked_at IS NULL RETURNING kind, name",
+            id,
+            time(now),
+        );
+        let Some(gone) = gone.fetch_optional(&mut *tx).await? else { return Ok(false) };
+        let told = |deed| AuditEntry {
+            subjects: vec![format!("{}:{id}", gone.kind)],
+            before: Some(json!({ "name": gone.name, "certificate": "valid" })),
+            after: Some(json!({ "name": gone.name, "certificate": "revoked" })),
+            ..deed
+        };
+        audit::insert(&mut tx, deed.map(told).as_slice()).await?;
+        tx.commit().await?;
+        Ok(true)
+    }
+}
+
+/// What forbids that this one joins. `bound`: the token is for this very name, so that an operator has said whose it is to be.
+async fn stands_against(
+    connection: &mut PgConnection,
+    asks: &Named,
+    bound: bool,
+) -> Result<Option<JoinRefusal>, sqlx::Error> {
+    let row = sqlx::query!(
+        r#"SELECT (SELECT name FROM node_identities WHERE identity_id = $1) AS certified,
+            (SELECT revoked_at IS NULL FROM node_identities WHERE identity_id = $1) AS holds,
+            (SELECT name FROM nodes WHERE node_id = $1) AS registered,
+            coalesce((SELECT identity_id FROM node_identities WHERE name = $2 AND identity_id <> $1 AND revoked_at IS NULL),
+                (SELECT node_id FROM nodes WHERE name = $2 AND node_id <> $1 LIMIT 1)) AS named,
+            -- A fleet speaks for all names that begin with its own and a hyphen.
+            (SELECT identity_id FROM node_identities WHERE revoked_at IS NULL AND identity_id <> $1 AND kind <> $3
+                AND CASE $3 WHEN 'fleet' THEN starts_with(name, $2 || '-') ELSE starts_with($2, name || '-') END LIMIT 1) AS overlaps"#,
+        asks.id,
+        asks.name,
+        <&str>::from(asks.kind),
+    );
+    let row = row.fetch_one(connection).await?;
+    if let Some(registered) = row.registered.clone().filter(|name| *name != asks.name) {
+        return Ok(Some(JoinRefusal::Renamed(registered)));
+    }
+    if let Some(holder) = row.overlaps.or(row.named.filter(|_| !bound)) {
+        return Ok(Some(JoinRefusal::NameTaken { name: asks.name.clone(), holder }));
+    }
+    let known = row.certified.filter(|_| row.holds == Some(true) || row.registered.is_some());
+    Ok(known.filter(|_| !bound).map(|_| JoinRefusal::Known(asks.name.clone())))
+}
+
+#[cfg(test)]
+impl Store {
+    /// As a restored backup does.
+    pub async fn forget_identities(&self) {
+        sqlx::query("DELETE FROM node_identities").execute(&self.pool).await.map(drop).expect("the table is there");
+    }
+}
