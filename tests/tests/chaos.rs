@@ -100,7 +100,7 @@ async fn what_was_promised_is_kept_whatever_the_network_does() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_go_on_when_all_connections_to_the_database_are_forgotten() {
-    let cluster = Cluster::start_wired(1, headway_tests::cluster::LEASE_SECONDS).await;
+    let cluster = Cluster::start_wired(NODES, headway_tests::cluster::LEASE_SECONDS).await;
     let network = cluster.network.as_ref().unwrap();
     let habits = Habits { count: 8, seed: 1, pause: Duration::from_millis(100) };
     let callers = Callers::start(&cluster.urls(), cluster.token(), cluster.dir(), &habits);
