@@ -178,7 +178,7 @@ async fn a_role_that_owns_nothing_runs_a_server_and_cannot_change_the_audit() {
     let key = key_file(&[[7; 32]], 0o600);
     let config = ServerConfig {
         database_url: as_role.to_url_lossy().to_string(),
-        secrets_key: Some(key.path().into()),
+        secrets_key: Some(SecretsKey::File(key.path().into())),
         ..config(&database)
     };
     let shutdown = CancellationToken::new();
