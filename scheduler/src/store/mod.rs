@@ -84,6 +84,8 @@ use unknown_tokens::UnknownTokens;
 use crate::secrets::{Keyring, OpenError};
 
 /// No reader may hold a connection longer.
+/// For what is under way when a server stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const READ_TIMEOUT: &str = "15s";
 /// No commit may stand still longer between two of its statements.
 const WRITE_TIMEOUT: &str = "15s";
@@ -239,10 +241,12 @@ impl Store {
         MIGRATIONS.run(&self.writer).await.map_err(StoreError::Migrate)
     }
 
-    /// Closes all connections; later calls fail.
+    /// Closes all connections; later calls fail. One that waits for an answer that will not come (its peer has forgotten it) is left to the system.
     pub async fn close(&self) {
-        self.pool.close().await;
-        self.writer.close().await;
+        let all = async { tokio::join!(self.pool.close(), self.writer.close()) };
+        if tokio::time::timeout(CLOSE_TIMEOUT, all).await.is_err() {
+            tracing::warn!("connections to Postgres that do not answer were left open");
+        }
     }
 }
 
