@@ -31,7 +31,7 @@ use self::agents::Entrance;
 pub use self::certificate::{CertificateError, Certificates};
 use self::connections::{Connections, Limits};
 pub(crate) use self::connections::{Visitor, network};
-use self::door::{Door, Watched};
+use self::door::Door;
 use crate::audit::sealer;
 use crate::authority::{Authorities, AuthoritiesError, TlsFiles};
 use crate::clock::Clock;
