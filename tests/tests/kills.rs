@@ -39,6 +39,7 @@ const EXPECTED: &[Expected] = &[
     Expected::warning("sqlx_core::pool::connection", ""),
     Expected::error("sqlx_core::pool::inner", ""),
     Expected::error("headway_scheduler::grpc::credentials", "token lookup failed"),
+    Expected::warning("headway_scheduler::grpc::credentials", "token lookup failed"),
     Expected::warning("headway_scheduler::audit", "refusals are not in the audit"),
     Expected::SLOW_STATEMENT,
     Expected::SLOW_CONNECTION,
