@@ -9,9 +9,8 @@ use clap::Args;
 use headway_engine::EngineConfig;
 use headway_goodput::physics::Parameters;
 use headway_scheduler::{
-    Advertised, InitialToken, Network, NodeCertificates, OidcSettings, PrivatePostgres, Retention, SecretsKey, ServerConfig,
-    Speed,
-    TlsPaths,
+    Advertised, InitialToken, Network, NodeCertificates, OidcSettings, PrivatePostgres, Retention, SecretsKey,
+    ServerConfig, Speed, TlsPaths,
 };
 use headway_types::{Seconds, TokenScope};
 
