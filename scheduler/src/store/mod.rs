@@ -83,9 +83,9 @@ use unknown_tokens::UnknownTokens;
 
 use crate::secrets::{Keyring, OpenError};
 
-/// No reader may hold a connection longer.
 /// For what is under way when a server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// No reader may hold a connection longer.
 const READ_TIMEOUT: &str = "15s";
 /// No commit may stand still longer between two of its statements.
 const WRITE_TIMEOUT: &str = "15s";
