@@ -20,6 +20,7 @@ BUNDLER = {"node_modules/vite", "node_modules/rolldown"}
 # Packages whose licence file was forgotten, and another of the same authors under the same licence.
 SAME_TERMS = {
     "tonic-prost": "tonic",
+    "asn1-rs-impl": "asn1-rs",
     "react-remove-scroll-bar": "react-remove-scroll",
     "@redocly/openapi-core": "redoc",
     "@nodable/entities": "fast-xml-parser",
