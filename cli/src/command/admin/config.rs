@@ -80,8 +80,11 @@ async fn validate(mut server: Server) -> Vec<Finding> {
     let (key, command) = (server.secrets_key_file.clone(), server.secrets_key_command.clone());
     let oidc = server.oidc.clone();
     if url.is_none() {
-        // The server makes one below the data directory.
+        // The server makes both below the data directory.
         server.checkpoint_root.get_or_insert_with(|| "checkpoints".into());
+        if server.secrets_key_command.is_none() {
+            server.secrets_key_file.get_or_insert_with(|| "secrets/secrets.key".into());
+        }
     }
     match server.config(url.clone().unwrap_or_default()) {
         Ok(config) => {

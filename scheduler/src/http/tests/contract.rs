@@ -145,6 +145,11 @@ impl Furnished {
             // There is none.
             ("DELETE", "/secrets/{secret}") => ("", Value::Null, 404),
             ("POST", "/auth/oidc/device" | "/auth/oidc/device/token" | "/auth/oidc/token") => ("", Value::Null, 400),
+            ("POST", "/join-tokens") => ("", json!({"kind": "node"}), 400),
+            ("DELETE", "/join-tokens/{id}") => (&**token, Value::Null, 400),
+            ("DELETE", "/node-certificates/{node}") => ("", Value::Null, 400),
+            ("POST", "/node-authorities") => ("", Value::Null, 400),
+            ("DELETE", "/node-authorities/{fingerprint}") => (&**token, Value::Null, 400),
             ("PUT", "/users/{user}/identity") => ("", json!({"subject": "s"}), 400),
             ("DELETE", "/users/{user}/identity") => ("", Value::Null, 400),
             ("PUT", "/users/{user}") => ("", json!({"role": "admin"}), 400),
