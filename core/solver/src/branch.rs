@@ -32,7 +32,7 @@ struct Part {
     number: u32,
     vertex: Vertex,
     /// The columns of the undecided group that go to the one side; the rest of the group goes to the other.
-    split: Option<(usize, Vec<usize>)>,
+    split: (usize, Vec<usize>),
 }
 
 impl PartialEq for Part {
@@ -91,10 +91,7 @@ impl Search<'_> {
     }
 
     fn divide(&mut self, part: &Part) {
-        let Some((group, side)) = &part.split else {
-            self.left = self.left.max(part.bound);
-            return;
-        };
+        let (group, side) = &part.split;
         for one in [true, false] {
             self.dual.resume(&part.vertex);
             for column in self.reduced.group(*group) {
@@ -120,14 +117,18 @@ impl Search<'_> {
             self.dual.release();
         }
         let mut choice = self.dual.nearest();
-        if self.nodes % PARTS_PER_CHOICE == 1 && repair(self.reduced, &mut choice, &self.dual.prices) {
+        let split = self.split();
+        let wanted = split.is_none() || self.nodes % PARTS_PER_CHOICE == 1;
+        if wanted && repair(self.reduced, &mut choice, &self.dual.prices) {
             improve(self.reduced, &mut choice, &self.dual.prices, PAIRS);
             if choice.value > self.best.value {
                 self.best = choice;
             }
         }
-        let split = self.split();
-        self.open.push(Part { bound, number: self.nodes, vertex: self.dual.vertex(), split });
+        // A part that cannot be divided is one choice: taken just now, or one that does not fit.
+        if let Some(split) = split {
+            self.open.push(Part { bound, number: self.nodes, vertex: self.dual.vertex(), split });
+        }
     }
 
     /// The group that is most undecided, and its columns of lesser value.
