@@ -74,7 +74,7 @@ impl Site {
                 None
             }
             Err(reason) => {
-                tracing::warn!(reason, "GPUs are not isolated");
+                tracing::info!(reason, "GPUs are not isolated");
                 Some(reason)
             }
         };
