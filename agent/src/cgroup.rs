@@ -121,6 +121,11 @@ impl Cgroups {
         Ok(group)
     }
 
+    /// That of a group which runs, where it has one.
+    pub(crate) fn group_that_is(&self, job: JobId, generation: Generation) -> Option<PathBuf> {
+        Some(self.group(job, generation)).filter(|path| path.is_dir())
+    }
+
     /// Makes a rank's cgroup, in that of its group, which must be there; the words make a command start inside it.
     pub(crate) fn words(&self, job: JobId, generation: Generation, rank: u32) -> io::Result<Vec<String>> {
         Ok(joining(&self.make(job, generation, rank)?))

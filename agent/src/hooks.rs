@@ -161,7 +161,8 @@ async fn wait(
     until: Until<'_>,
 ) -> io::Result<End> {
     let (job, generation, rank) = (order.job, order.generation, member.rank);
-    site.confine(order).await?;
+    let confined = tokio::time::timeout_at(until.late, site.confine(order)).await;
+    confined.map_err(|_| io::Error::other("its cgroup took too long"))??;
     let mut child = site
         .shell(order, member, user, SHELL)?
         .arg(site.directory(order))

@@ -134,6 +134,7 @@ impl Launcher {
 
     /// Watches processes an earlier agent started.
     pub(crate) fn adopt(&self, order: &LaunchOrder, processes: Vec<Process>) {
+        let of_group = processes.clone();
         for process in processes {
             exec::end_forgotten(
                 environment::mark(self.site.inventory.now().node, order.job, order.generation),
@@ -144,7 +145,8 @@ impl Launcher {
         let (launcher, adopted) = (self.clone(), order.clone());
         tokio::spawn(async move {
             // An agent that could not filter devices, or an earlier release, may have started it.
-            if let Err(error) = launcher.site.confine(&adopted).await {
+            let has_ended = || !of_group.iter().any(|one| process::started(one.pid) == Some(one.started));
+            if let Err(error) = launcher.site.confine_started(&adopted, has_ended).await {
                 tracing::warn!(job_id = %adopted.job, %error, "a group that runs is not kept from the GPUs of others");
             }
         });

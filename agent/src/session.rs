@@ -329,15 +329,16 @@ pub(crate) async fn keep_session(side: &impl Side) {
             () = side.gone() => SessionError::GoingDown,
         };
         side.outbox().close();
-        if let (SessionError::Renewed, Some(_)) = (&ended, welcomed) {
-            tracing::info!("the session goes on by the renewed certificate");
-            continue;
-        }
         if let Some(heartbeat) = welcomed {
             // A scheduler that comes back should hear of this node before its lease is over.
             (pause, longest) = (FIRST_PAUSE, (heartbeat * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE));
             ended_at = Instant::now();
             side.turns().begin_anew();
+            if let SessionError::Renewed = &ended {
+                refusals = 0;
+                tracing::info!("the session goes on by the renewed certificate");
+                continue;
+            }
         }
         refusals = match &ended {
             // A session that stood for a while may be ended to be begun anew.

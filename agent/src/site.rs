@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use headway_node::Share;
 use headway_types::{Condition, ConditionKind, Fault, GpuUuid, LaunchOrder};
@@ -23,6 +24,9 @@ use crate::inventory::Inventory;
 use crate::logs::OutputLimits;
 use crate::user::{UnixUser, Users};
 use crate::warm::{Kind, WarmLimits};
+
+/// For the trial of a device filter: the agent takes no work before.
+const PROOF: Duration = Duration::from_secs(60);
 
 pub(crate) struct Site {
     pub(crate) files: Files,
@@ -90,17 +94,32 @@ impl Site {
         }
         let cgroups = self.cgroups.as_ref().ok_or("there are no cgroups (version 2) for jobs (--cgroups)")?;
         let mount = self.files.mount().map_err(|error| format!("making a directory to mount on: {error}"))?;
-        DeviceFilter::prove(cgroups, mount, gpus).await
+        let proved = tokio::time::timeout(PROOF, DeviceFilter::prove(cgroups, mount, gpus)).await;
+        proved.unwrap_or_else(|_| Err(format!("a trial of the device filter took longer than {} s", PROOF.as_secs())))
     }
 
     /// Makes the cgroup that all processes of a group are started in, with no other GPUs than it was granted. To be called before any of
-    /// them is, and for one that an earlier agent has started.
+    /// them is.
     pub(crate) async fn confine(&self, order: &LaunchOrder) -> io::Result<()> {
         let Some(cgroups) = &self.cgroups else { return Ok(()) };
         let group = cgroups.make_group(order.job, order.generation)?;
+        self.confine_group(&group, order).await
+    }
+
+    /// The same for a group that an earlier agent has started, as long as it has not ended. An error where nothing can be kept from it.
+    pub(crate) async fn confine_started(&self, order: &LaunchOrder, has_ended: impl Fn() -> bool) -> io::Result<()> {
+        let Some(cgroups) = self.cgroups.as_ref().filter(|_| self.filter.get().is_some()) else { return Ok(()) };
+        let confined = match cgroups.group_that_is(order.job, order.generation) {
+            Some(group) => self.confine_group(&group, order).await,
+            None => Err(io::Error::other("it was started outside any cgroup")),
+        };
+        if has_ended() { Ok(()) } else { confined }
+    }
+
+    async fn confine_group(&self, group: &Path, order: &LaunchOrder) -> io::Result<()> {
         let node = self.inventory.now().node;
         let granted = Share::of(order, node).map_or(&[][..], |share| share.slice.gpus.as_slice());
-        self.confine_to(&group, granted).await
+        self.confine_to(group, granted).await
     }
 
     /// Keeps all GPUs but those that are granted from a cgroup, where that can be done.
