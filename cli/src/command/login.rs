@@ -41,6 +41,7 @@ pub struct Login {
 pub async fn run(connection: &Connection, print: &Printer, login: Login) -> Result<(), Failure> {
     let mut known = Contexts::load()?;
     let (name, url) = place(connection, &known)?;
+    let file = token_file(&name)?;
     let client = Client::new(&url, "")?;
     let provider = client.login_provider().await?;
     if !provider.enabled {
@@ -52,7 +53,6 @@ pub async fn run(connection: &Connection, print: &Printer, login: Login) -> Resu
     } else {
         by_browser(&client, &provider, login.no_open).await?
     };
-    let file = token_file(&name)?;
     keep(&file, &made.secret)?;
     known.contexts.insert(name.clone(), Context { url, token_file: file });
     known.current = Some(name.clone());

@@ -1,5 +1,7 @@
 //! Reading `#SBATCH` lines: which options a script for Slurm gives, each with its line. What they come to is `slurm`'s to say.
 
+use headway_api::spec::nearest;
+
 use crate::failure::{Failure, Kind};
 
 /// An option as a script gives it, under its long name.
@@ -193,18 +195,9 @@ fn of_line(text: &str, line: usize, all: &mut Vec<Directive>) -> Result<(), Fail
 }
 
 fn unknown(shown: &str, name: &str) -> Failure {
-    let length = name.chars().count();
-    let allowed = (length / 3).max(1);
-    let near = OPTIONS
-        .iter()
-        // Only those of about its length are compared: that takes as long as both lengths multiplied.
-        .filter(|(known, ..)| known.len().abs_diff(length) <= allowed)
-        .map(|(known, ..)| (strsim::damerau_levenshtein(name, known), *known))
-        .filter(|(distance, _)| *distance <= allowed)
-        .min();
     let failure = Failure::new(Kind::Usage, format!("{shown} is no option of sbatch"));
-    match near {
-        Some((_, near)) => failure.hint(format!("did you mean --{near}?")),
+    match nearest(name, OPTIONS.iter().map(|(known, ..)| *known)) {
+        Some(near) => failure.hint(format!("did you mean --{near}?")),
         None => failure.hint("see sbatch(1) for those there are"),
     }
 }

@@ -176,13 +176,13 @@ fn end(job: &Job) -> Option<headway_types::Timestamp> {
     }
 }
 
-/// Three digits.
+/// Three digits; little in four places, of which none would be left.
 fn hours(seconds: f64) -> String {
     let hours = seconds / 3_600.0;
     match hours {
         hours if hours >= 100.0 => format!("{hours:.0}"),
         hours if hours >= 1.0 => format!("{hours:.1}"),
-        hours if hours >= 0.01 => format!("{hours:.2}"),
+        hours if hours >= 0.01 || hours == 0.0 => format!("{hours:.2}"),
         _ => format!("{hours:.4}"),
     }
 }

@@ -14,7 +14,7 @@ use crate::repair::repair;
 
 /// Pivots for one part.
 const PIVOTS: u32 = 400;
-/// Parts between two choices made from prices: most parts are too alike to give another one.
+/// Parts between two choices made from prices: most parts are too alike to give another one. One that is a single choice always gives it.
 const PARTS_PER_CHOICE: u32 = 16;
 /// Pairs looked at to improve a choice made within a part.
 const PAIRS: u32 = 2_000;
@@ -125,7 +125,7 @@ impl Search<'_> {
                 self.best = choice;
             }
         }
-        // A part that cannot be divided is one choice: taken just now, or one that does not fit.
+        // A part that cannot be divided is one choice: it was just held against the best, or does not fit. Nothing of it is left.
         if let Some(split) = split {
             self.open.push(Part { bound, number: self.nodes, vertex: self.dual.vertex(), split });
         }

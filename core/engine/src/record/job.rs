@@ -257,7 +257,7 @@ impl Job {
     /// "12.5 GPU-hours"; nothing to say of a job without a budget.
     pub(crate) fn budget_in_words(&self) -> String {
         let hours = self.spec.limits.budget.map_or(0.0, |budget| budget.0 / 3_600.0);
-        let told = format!("{hours:.2}");
+        let told = if hours < 0.01 { format!("{hours:.4}") } else { format!("{hours:.2}") };
         format!("{} GPU-hours", told.trim_end_matches('0').trim_end_matches('.'))
     }
 
