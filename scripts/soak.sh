@@ -34,7 +34,9 @@ step "network, ${HEADWAY_CHAOS_SECONDS:=600} s, seed $seed" env HEADWAY_CHAOS_SE
     cargo test --locked -p headway-tests --test chaos -- --nocapture
 blows=${HEADWAY_BLOWS:-300} part=60
 for part_seed in $(seq "$seed" $((seed + (blows + part - 1) / part - 1))); do
-    step "kills, $part of $blows under ${HEADWAY_CLIENTS:-64} clients, seed $part_seed" env HEADWAY_BLOWS="$part" HEADWAY_CLIENTS="${HEADWAY_CLIENTS:-64}" \
+    these=$((blows < part ? blows : part))
+    blows=$((blows - these))
+    step "kills, $these under ${HEADWAY_CLIENTS:-64} clients, seed $part_seed" env HEADWAY_BLOWS="$these" HEADWAY_CLIENTS="${HEADWAY_CLIENTS:-64}" \
         HEADWAY_CHAOS_SEED="$part_seed" cargo test --locked -p headway-tests --test kills -- --nocapture
 done
 for round in $(seq "$rounds"); do

@@ -76,14 +76,20 @@ impl Target {
                 self.fail(&wrong, seed, &corpus);
             }
         }
+        assert!(
+            tally.borrow().understood > 0,
+            "{}: none of its seeds is understood, so no edited one reaches far",
+            self.name
+        );
         let inputs = number("HEADWAY_FUZZ_INPUTS").unwrap_or(INPUTS);
-        let seed = RngSeed::Fixed(number("HEADWAY_FUZZ_SEED").unwrap_or(1));
+        let number = number("HEADWAY_FUZZ_SEED").unwrap_or(1);
+        let seed = RngSeed::Fixed(number);
         let config =
             ProptestConfig { cases: inputs, rng_seed: seed, failure_persistence: None, ..ProptestConfig::default() };
         let found = TestRunner::new(config)
             .run(&self.mutants(), |input| tally.borrow_mut().read(&input, &read).map_err(TestCaseError::fail));
         match found {
-            Ok(()) => println!("{}", tally.into_inner()),
+            Ok(()) => println!("{}; seed {number}", tally.into_inner()),
             Err(TestError::Fail(wrong, input)) => self.fail(wrong.message(), &input, &corpus),
             Err(TestError::Abort(reason)) => panic!("{}: {reason}", self.name),
         }

@@ -21,6 +21,28 @@ impl Expected {
     /// All that a server says of having been stopped.
     pub const STOPPED: &[Self] = &[Self::SLOW_STATEMENT, Self::SLOW_CONNECTION, Self::LOST_MEASUREMENTS];
 
+    /// All that servers say while their database, or whoever led, is away.
+    pub const OUTAGE: &[Self] = &[
+        Self::error("headway_scheduler::driver", "commit failed"),
+        Self::warning("headway_scheduler::driver", ""),
+        Self::warning("headway_scheduler::driver::standby", ""),
+        Self::warning("headway_scheduler::leader", "Postgres does not answer"),
+        Self::warning("headway_scheduler::observer", ""),
+        Self::warning("headway_scheduler::archive", ""),
+        Self::warning("headway_scheduler::sampler", ""),
+        Self::warning("headway_scheduler::webhooks", ""),
+        Self::warning("headway_scheduler::http::problem", ""),
+        Self::error("headway_scheduler::http::problem", ""),
+        Self::warning("sqlx::postgres::notice", ""),
+        Self::warning("sqlx_core::pool::connection", ""),
+        Self::error("sqlx_core::pool::inner", ""),
+        Self::error("headway_scheduler::grpc::credentials", "token lookup failed"),
+        Self::warning("headway_scheduler::grpc::credentials", "token lookup failed"),
+        Self::warning("headway_scheduler::audit", "refusals are not in the audit"),
+        Self::SLOW_STATEMENT,
+        Self::SLOW_CONNECTION,
+    ];
+
     pub const fn warning(module: &'static str, message: &'static str) -> Self {
         Self { level: "WARN", module, message }
     }

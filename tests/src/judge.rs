@@ -67,7 +67,7 @@ pub fn judge(history: &History, in_flight: Duration) -> BTreeSet<Breach> {
         if calls.iter().filter_map(|call| acknowledged(call)).any(|seen| !stored.contains(seen.id.as_str())) {
             breaches.insert(Breach::Lost { job: job.clone() });
         }
-        if calls.iter().any(|call| is_stale(call, &calls)) {
+        if calls.iter().any(|call| is_stale(call, &calls) || forgets_a_hold(call, &calls)) {
             breaches.insert(Breach::Stale { job: job.clone() });
         }
         if calls.iter().any(|call| goes_back(call, &calls)) || ends_otherwise(history, &calls) {
@@ -145,6 +145,21 @@ fn is_stale(call: &Call, calls: &[&Call]) -> bool {
         }
         Outcome::Done(_) | Outcome::Unknown => false,
     }
+}
+
+/// Whether a job that was held, and that nobody may have released since, is shown as one that may run.
+fn forgets_a_hold(call: &Call, calls: &[&Call]) -> bool {
+    let Some(now) = told(call).filter(|_| call.deed == Deed::Read) else { return false };
+    let holds = calls.iter().filter(|one| one.deed == Deed::Hold && acknowledged(one).is_some());
+    let Some(held) = holds.filter(|one| one.completed < call.invoked).max_by_key(|one| one.completed) else {
+        return false;
+    };
+    let released = calls.iter().any(|one| {
+        one.deed == Deed::Release
+            && one.invoked < call.completed
+            && (one.completed > held.invoked || one.outcome == Outcome::Unknown)
+    });
+    !released && !now.state.is_final() && !matches!(now.state, State::Held | State::Stopping)
 }
 
 /// Whether the call shows an earlier point of the job's life than one did that had completed before it began.
@@ -258,6 +273,24 @@ mod tests {
             [Breach::RanAgain { job: job() }, Breach::RanAgainUnheard { job: job() }]
         );
         assert_eq!(breaches(&calls[..1], &again, &end), [Breach::RanAgainUnheard { job: job() }]);
+    }
+
+    #[test]
+    fn a_hold_that_is_forgotten_is_found_and_one_that_was_released_is_none() {
+        let submitted = call(Deed::Submit, 0, seen(State::Queued, 0));
+        let held = call(Deed::Hold, 2, seen(State::Held, 0));
+        let end = [stored("id-a", State::Queued)];
+        let shown = call(Deed::Read, 8, seen(State::Queued, 0));
+        assert_eq!(
+            breaches(&[submitted.clone(), held.clone(), shown.clone()], &[], &end),
+            [Breach::Stale { job: job() }]
+        );
+        for released in [seen(State::Queued, 0), Outcome::Unknown] {
+            let released = call(Deed::Release, 5, released);
+            assert_eq!(breaches(&[submitted.clone(), held.clone(), released, shown.clone()], &[], &end), []);
+        }
+        let still = call(Deed::Read, 8, seen(State::Held, 0));
+        assert_eq!(breaches(&[submitted, held, still], &[], &end), []);
     }
 
     #[test]

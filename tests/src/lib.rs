@@ -8,6 +8,7 @@ pub mod databases;
 pub mod history;
 pub mod job;
 pub mod judge;
+pub mod leading;
 pub mod link;
 pub mod network;
 pub mod process;

@@ -12,6 +12,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::{soon, until};
+
 /// No connection to it begins here, so that nothing takes its port while nobody listens.
 const HOST: &str = "127.0.0.2";
 /// What is read at once.
@@ -128,10 +130,8 @@ async fn relay(listener: TcpListener, address: SocketAddr, mut states: watch::Re
             continue;
         }
         let Some(open) = &listener else {
-            match TcpListener::bind(address).await {
-                Ok(again) => listener = Some(again),
-                Err(_) => tokio::time::sleep(TICK).await,
-            }
+            let bound = until("the wire's own port", soon(), || async { TcpListener::bind(address).await.ok() });
+            listener = Some(bound.await);
             continue;
         };
         tokio::select! {
@@ -153,7 +153,7 @@ async fn connection(mut caller: TcpStream, states: watch::Receiver<State>) {
     caller.set_nodelay(true).ok();
     let born = states.borrow().clone();
     // Closed so, it ends with a reset.
-    if born.fault != Some(Fault::Reset) {
+    if !matches!(born.fault, Some(Fault::Reset | Fault::Refuse)) {
         let (mut reset, mut forgotten) = (states.clone(), states.clone());
         let vanished = async {
             if forgotten.wait_for(|state| state.forgotten != born.forgotten).await.is_ok() {

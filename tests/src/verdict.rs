@@ -14,9 +14,8 @@ const PRINTED: usize = 3;
 
 /// What was done and what came of it, in one line.
 pub fn counts(history: &History) -> String {
-    let calls = |deed: Deed, done: bool| {
-        let those = history.calls.iter().filter(|call| call.deed == deed);
-        those.filter(|call| matches!(call.outcome, Outcome::Done(_)) || !done).count()
+    let calls = |deed: Deed| {
+        history.calls.iter().filter(|call| call.deed == deed && matches!(call.outcome, Outcome::Done(_))).count()
     };
     let unknown = history.calls.iter().filter(|call| call.outcome == Outcome::Unknown).count();
     let old =
@@ -26,11 +25,11 @@ pub fn counts(history: &History) -> String {
     format!(
         "{} submits acknowledged, {} cancels, {} holds, {} releases, {} reads ({old} of standbys), {unknown} calls without an answer; {} workers \
          started, {} worked to their end, {} GPUs shared; {} jobs stored, {succeeded} succeeded",
-        calls(Deed::Submit, true),
-        calls(Deed::Cancel, true),
-        calls(Deed::Hold, true),
-        calls(Deed::Release, true),
-        calls(Deed::Read, true),
+        calls(Deed::Submit),
+        calls(Deed::Cancel),
+        calls(Deed::Hold),
+        calls(Deed::Release),
+        calls(Deed::Read),
         marks(Mark::Start),
         marks(Mark::End),
         marks(Mark::Taken),
@@ -62,7 +61,7 @@ pub fn spread(times: &[Duration]) -> String {
     let mut times = times.to_vec();
     times.sort();
     let at = |place: usize| times.get(place).map_or(0.0, Duration::as_secs_f64);
-    let (middle, last) = (at(times.len() / 2), at(times.len().saturating_sub(1)));
+    let (middle, last) = (at(times.len().saturating_sub(1) / 2), at(times.len().saturating_sub(1)));
     format!("{} times, p50 {middle:.2} s, max {last:.2} s", times.len())
 }
 

@@ -19,6 +19,11 @@ where
     }
 }
 
+/// Lets a fault last so long. Not a wait for something: for that there is `until`.
+pub async fn pass(time: Duration) {
+    tokio::time::sleep(time).await;
+}
+
 /// The deadline of things that take a moment on an idle machine; generous, because test machines are not idle.
 pub fn soon() -> Duration {
     Duration::from_secs(60)

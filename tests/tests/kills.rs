@@ -1,49 +1,28 @@
 //! Leaders, standbys, the primary of the database and agents are killed and stopped, again and again, while clients submit, cancel, hold and read, and
 //! jobs run. What clients were told and workers have done is judged afterwards as a history.
 //!
-//! `HEADWAY_BLOWS` sets how many (4 by default, 300 in `make soak`), `HEADWAY_CLIENTS` how many clients, `HEADWAY_CHAOS_SEED` whom and when.
+//! `HEADWAY_BLOWS` sets how many (4 by default, five times 60 in `make soak`), `HEADWAY_CLIENTS` how many clients, `HEADWAY_CHAOS_SEED` whom and when.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use headway_api::client::{Client, ClientError};
 use headway_tests::callers::{Callers, Habits};
 use headway_tests::judge::judge;
-use headway_tests::submitters::submit;
+use headway_tests::leading::{leader, stands_by, writes_resume};
 use headway_tests::verdict::{counts, load, require_kept, spread};
-use headway_tests::{Cluster, Expected, until};
+use headway_tests::wait::pass;
+use headway_tests::{Cluster, Expected};
 use nix::sys::signal::Signal;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-const PATIENCE: Duration = Duration::from_secs(120);
 const NODES: usize = 4;
 /// No agent is away for so long: no node is given up.
 const LEASE_SECONDS: f64 = 20.0;
 const IN_FLIGHT: Duration = Duration::from_secs(10);
 /// From a blow to the first write that is acknowledged.
 const RESUMED: Duration = Duration::from_secs(6);
-const EXPECTED: &[Expected] = &[
-    Expected::error("headway_scheduler::driver", "commit failed"),
-    Expected::warning("headway_scheduler::driver", ""),
-    Expected::warning("headway_scheduler::driver::standby", ""),
-    Expected::warning("headway_scheduler::leader", "Postgres does not answer"),
-    Expected::warning("headway_scheduler::observer", ""),
-    Expected::warning("headway_scheduler::archive", ""),
-    Expected::warning("headway_scheduler::sampler", ""),
-    Expected::warning("headway_scheduler::webhooks", ""),
-    Expected::warning("headway_scheduler::http::problem", ""),
-    Expected::error("headway_scheduler::http::problem", ""),
-    Expected::warning("sqlx::postgres::notice", ""),
-    Expected::warning("sqlx_core::pool::connection", ""),
-    Expected::error("sqlx_core::pool::inner", ""),
-    Expected::error("headway_scheduler::grpc::credentials", "token lookup failed"),
-    Expected::warning("headway_scheduler::grpc::credentials", "token lookup failed"),
-    Expected::warning("headway_scheduler::audit", "refusals are not in the audit"),
-    Expected::SLOW_STATEMENT,
-    Expected::SLOW_CONNECTION,
-];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Blow {
@@ -83,6 +62,7 @@ async fn what_was_promised_is_kept_whoever_is_killed_or_stopped() {
     println!("{blows} blows under {clients} clients, seed {seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let mut cluster = Cluster::start_wired(NODES, LEASE_SECONDS).await;
+    let direct = [cluster.direct_client_of(0), cluster.direct_client_of(1)];
     let habits = Habits { count: clients, seed, pause: Duration::from_millis(1_000) };
     let callers = Callers::start(&cluster.urls(), cluster.token(), cluster.dir(), &habits);
     let mut done: BTreeMap<Blow, Vec<Duration>> = BTreeMap::new();
@@ -96,8 +76,8 @@ async fn what_was_promised_is_kept_whoever_is_killed_or_stopped() {
             }
         }
         let blow = left.swap_remove(random.random_range(0..left.len()));
-        let leads = leader(&cluster).await;
-        stands_by(&cluster.direct_client_of(1 - leads)).await;
+        let leads = leader(&direct).await;
+        stands_by(&direct[1 - leads]).await;
         callers.go_on(clients / 4 + 1).await;
         // What it takes without a blow.
         undisturbed.push(writes_resume(&cluster.client_of_all(), &format!("before-{turn}")).await);
@@ -119,7 +99,7 @@ async fn what_was_promised_is_kept_whoever_is_killed_or_stopped() {
     require_kept(&history, &judge(&history, IN_FLIGHT), seed);
     let slowest = outages.iter().max().copied().unwrap_or_default();
     assert!(slowest < RESUMED || number("HEADWAY_BLOWS").is_some(), "seed {seed}: writes resumed after {slowest:?}");
-    cluster.stop(EXPECTED).await;
+    cluster.stop(Expected::OUTAGE).await;
 }
 
 /// How long it is until a write is acknowledged: of a primary that is stopped from the promotion of the other on, as nobody can tell before whether
@@ -175,42 +155,4 @@ async fn strike(cluster: &mut Cluster, blow: Blow, leads: usize, turn: usize, ra
             took
         }
     }
-}
-
-/// How long it takes until a server acknowledges a write of a client that has asked nobody yet.
-async fn writes_resume(client: &Client, name: &str) -> Duration {
-    let began = Instant::now();
-    until("a write to be acknowledged", PATIENCE, || async { submit(client, name).await.ok() }).await;
-    began.elapsed()
-}
-
-/// Which of two servers leads.
-async fn leader(cluster: &Cluster) -> usize {
-    let clients = [cluster.direct_client_of(0), cluster.direct_client_of(1)];
-    until("a leader", PATIENCE, || async {
-        for (at, client) in clients.iter().enumerate() {
-            if matches!(client.ready().await, Ok(true)) {
-                return Some(at);
-            }
-        }
-        None
-    })
-    .await
-}
-
-/// Waits until a server answers that another leads.
-async fn stands_by(client: &Client) {
-    until("the server to stand by", PATIENCE, || async {
-        match submit(client, "too-late").await {
-            Err(ClientError::Problem(refused)) => (refused.code == "not_leading").then_some(()),
-            Err(_) => None,
-            Ok(_) => panic!("two servers lead"),
-        }
-    })
-    .await;
-}
-
-async fn pass(time: Duration) {
-    let ends = Instant::now() + time;
-    until("time to pass", PATIENCE, || async { (Instant::now() >= ends).then_some(()) }).await;
 }

@@ -1,16 +1,18 @@
 //! Several schedulers: whoever leads may be killed or stopped, and another goes on within seconds with all that was acknowledged.
 //!
-//! `HEADWAY_TAKEOVERS` sets how many there are under submitters (3 by default, 120 in `make soak`).
+//! `HEADWAY_TAKEOVERS` sets how many there are under submitters (3 by default, 45 in `make soak`).
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use headway_api::client::{Client, ClientError, EventQuery};
 use headway_api::v1::JobStateKind as State;
 use headway_tests::complaint::Expected;
 use headway_tests::job::EmulatedJob;
+use headway_tests::leading::{leader, stands_by, writes_resume};
 use headway_tests::submitters::{Submitters, submit};
+use headway_tests::verdict::spread;
 use headway_tests::{Cluster, until};
 use nix::sys::signal::Signal;
 
@@ -31,29 +33,10 @@ const EXPECTED: &[Expected] = &[
     Expected::SLOW_CONNECTION,
 ];
 
-/// How long it takes until a server acknowledges a write.
-async fn writes_resume(client: &Client, name: &str) -> Duration {
-    let began = Instant::now();
-    until("a write to be acknowledged", PATIENCE, || async { submit(client, name).await.ok() }).await;
-    began.elapsed()
-}
-
 async fn reports_again(client: &Client, job: &str) {
     let before = until("the job", PATIENCE, || async { Some(client.job(job).await.ok()?.job.samples_seen) }).await;
     until("the job to report to the new leader", PATIENCE, || async {
         (client.job(job).await.ok()?.job.samples_seen > before).then_some(())
-    })
-    .await;
-}
-
-/// Waits until a server answers that another leads.
-async fn stands_by(client: &Client) {
-    until("the server to stand by", PATIENCE, || async {
-        match submit(client, "too-late").await {
-            Err(ClientError::Problem(refused)) => (refused.code == "not_leading").then_some(()),
-            Err(_) => None,
-            Ok(_) => panic!("two servers lead"),
-        }
     })
     .await;
 }
@@ -115,19 +98,6 @@ async fn a_standby_goes_on_where_a_leader_is_killed_or_stopped() {
     cluster.stop(EXPECTED).await;
 }
 
-/// Which of two servers leads.
-async fn leader(clients: &[Client; 2]) -> usize {
-    until("a leader", PATIENCE, || async {
-        for (at, client) in clients.iter().enumerate() {
-            if matches!(client.ready().await, Ok(true)) {
-                return Some(at);
-            }
-        }
-        None
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn no_acknowledged_submit_is_lost_or_doubled_however_often_the_lead_changes() {
     let takeovers: usize = std::env::var("HEADWAY_TAKEOVERS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
@@ -154,17 +124,10 @@ async fn no_acknowledged_submit_is_lost_or_doubled_however_often_the_lead_change
     }
     let tally = submitters.tally(&cluster.client).await;
     println!("{tally:?}");
-    println!("writes resumed after a kill: {}", spread(&mut killed));
-    println!("writes resumed after a stop: {}", spread(&mut hung));
+    println!("writes resumed after a kill: {}", spread(&killed));
+    println!("writes resumed after a stop: {}", spread(&hung));
     assert_eq!((tally.lost, tally.doubled), (0, 0));
     let slowest = killed.iter().chain(&hung).max().copied().unwrap_or_default();
     assert!(slowest < TAKEOVER, "writes resumed after {slowest:?}");
     cluster.stop(EXPECTED).await;
-}
-
-fn spread(times: &mut [Duration]) -> String {
-    times.sort();
-    let at = |place: usize| times.get(place).map_or(0.0, Duration::as_secs_f64);
-    let (middle, last) = (at(times.len() / 2), at(times.len().saturating_sub(1)));
-    format!("{} times, p50 {middle:.2} s, max {last:.2} s", times.len())
 }
