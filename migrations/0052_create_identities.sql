@@ -1,6 +1,7 @@
 -- Who is who at the site's identity provider. A person is (issuer, subject), whatever name the provider gives today: a user of a name that somebody there has
 -- too is not taken over, an admin links them. Tokens that a login made, and those made with such a token, name the identity and are revoked when it may not log in any
--- more; what an admin made by hand stays. A release before this one logs nobody in here, and reads and writes all else as before: whatever role it gives is by hand.
+-- more; what an admin made by hand stays. A release before this one logs nobody in here, and reads and writes all else as before; a role that it gives somebody whose role
+-- comes from groups lasts until that person's next login.
 CREATE TABLE identities (
     identity_id uuid PRIMARY KEY,
     issuer text NOT NULL,

@@ -10,7 +10,6 @@ mod tls;
 pub(crate) use keeper::speaks_for;
 pub use keeper::{Authorities, AuthoritiesError, Issued};
 pub(crate) use request::SigningRequest;
-pub(crate) use tls::TlsFiles;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

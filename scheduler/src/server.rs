@@ -21,8 +21,10 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum_server::tls_rustls::{RustlsAcceptor, RustlsConfig};
+use rustls::server::ResolvesServerCert;
 use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,9 +35,9 @@ use self::connections::{Connections, Limits};
 pub(crate) use self::connections::{Visitor, network};
 use self::door::Door;
 use crate::audit::sealer;
-use crate::authority::{Authorities, AuthoritiesError, TlsFiles};
+use crate::authority::{Authorities, AuthoritiesError};
 use crate::clock::Clock;
-use crate::config::{ConfigError, SecretsKey, ServerConfig, TlsPaths};
+use crate::config::{ConfigError, SecretsKey, ServerConfig};
 use crate::driver::{Driver, StartError};
 use crate::grpc::{Admission, Gateway, Sessions};
 use crate::http::{Cookies, Enrolment, HttpState, router};
@@ -92,12 +94,6 @@ pub enum ServerError {
         #[source]
         source: std::io::Error,
     },
-    #[error("reading {path}")]
-    Tls {
-        path: String,
-        #[source]
-        source: std::io::Error,
-    },
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error("serving agents")]
@@ -130,6 +126,8 @@ pub async fn serve_reporting(
     bound: oneshot::Sender<Bound>,
 ) -> Result<(), ServerError> {
     config.check()?;
+    // From now on, with a certificate or without: who is not heard ends the process.
+    let hang_up = signal(SignalKind::hangup());
     let files = raise_open_files();
     let metrics = config.metrics.then(crate::metrics::install).transpose().map_err(ServerError::Metrics)?;
     let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
@@ -159,11 +157,11 @@ pub async fn serve_reporting(
     let people = listen(config.listen).await?;
     let agents = listen(config.agent_listen).await?;
     let addresses = Bound { http: address(&people, config.listen)?, agents: address(&agents, config.agent_listen)? };
-    let tls = config.tls.as_ref().map(read_tls).transpose()?;
     let certificates = config.tls.as_ref().map(Certificates::read).transpose()?;
 
+    let site = certificates.clone().map(|shown| shown as Arc<dyn ResolvesServerCert>);
     let life = config.node_certificates.life;
-    let authorities = Authorities::open(store.clone(), life, tls.clone()).await?;
+    let authorities = Authorities::open(store.clone(), life, site).await?;
     let takes_tokens = config.takes_agent_tokens();
     if takes_tokens {
         tracing::warn!(
@@ -263,11 +261,11 @@ pub async fn serve_reporting(
     });
     let visitors = Connections::new("agents", Limits::of_agents(files));
     // Where the site's certificate is shown, everybody can be asked to encrypt.
-    let entrance = Entrance { authorities, plain: takes_tokens && tls.is_none() };
+    let entrance = Entrance { authorities, plain: takes_tokens && certificates.is_none() };
     parts.spawn(agents::serve(gateway, agents, visitors, entrance, stop.clone()));
     let visitors = Connections::new("people", Limits::of_people(files));
     if let Some(certificates) = certificates.clone() {
-        let watch = certificate::watch(certificates, watched, told, stop.clone());
+        let watch = certificate::watch(certificates, watched, told, hang_up, stop.clone());
         parts.spawn(async move {
             watch.await;
             Ok(())
@@ -420,11 +418,4 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, ServerError> {
 
 fn address(listener: &TcpListener, address: SocketAddr) -> Result<SocketAddr, ServerError> {
     listener.local_addr().map_err(|source| ServerError::Listen { address, source })
-}
-
-fn read_tls(paths: &TlsPaths) -> Result<TlsFiles, ServerError> {
-    let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|source| ServerError::Tls { path: path.display().to_string(), source })
-    };
-    Ok(TlsFiles { certificate: read(&paths.certificate)?, key: read(&paths.key)? })
 }

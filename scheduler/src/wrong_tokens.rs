@@ -28,6 +28,7 @@ struct Tried {
 
 impl WrongTokens {
     /// Counts a token, or a cookie, that opens nothing. Whether its address has to wait from now on, which is told once a minute at most.
+    #[must_use = "who has to wait from now on stands in the audit"]
     pub fn count(&self, address: Option<IpAddr>, digest: &[u8; 32], now: Instant) -> bool {
         let mut entries = self.entries();
         if entries.len() >= ADDRESSES_AT_MOST {
@@ -114,7 +115,8 @@ mod tests {
     fn what_is_kept_is_bounded_however_many_addresses_try() {
         let (wrong, now) = (WrongTokens::default(), Instant::now());
         for number in 0..2 * ADDRESSES_AT_MOST as u32 {
-            wrong.count(Some(IpAddr::from(number.to_be_bytes())), &digest(number as usize), now);
+            let told = wrong.count(Some(IpAddr::from(number.to_be_bytes())), &digest(number as usize), now);
+            assert!(!told, "each has tried one");
         }
         assert!(wrong.entries().len() <= ADDRESSES_AT_MOST + 1);
         assert!(wrong.entries().values().all(|tried| tried.tokens.len() <= WRONG_AT_MOST));

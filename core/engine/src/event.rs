@@ -234,7 +234,8 @@ pub enum Request {
         user: String,
         role: Option<ProjectRole>,
         expected: Option<u64>,
-        reason: Option<String>,
+        /// Why, where groups at an identity provider decide and nobody's hand: a project that they leave without members does not open by that.
+        groups: Option<String>,
     },
     /// Hides a project's jobs from all but its members, or shows that they exist.
     SetPrivate {

@@ -56,8 +56,8 @@ impl Engine {
             Request::SetPolicy { settings, expected } => self.set_policy(actor, *settings, expected),
             Request::PutProject { name, rules, expected } => self.put_project(actor, name, rules, expected),
             Request::DeleteProject { name, expected } => self.delete_project(actor, &name, expected),
-            Request::SetMember { project, user, role, expected, reason: _ } => {
-                self.set_member(actor, &project, user, role, expected)
+            Request::SetMember { project, user, role, expected, groups } => {
+                self.set_member(actor, &project, (user, role), expected, groups.is_some())
             }
             Request::SetPrivate { project, private, expected } => self.set_private(actor, &project, private, expected),
             Request::Reserve { reservation } => self.reserve(actor, reservation),

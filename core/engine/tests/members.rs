@@ -21,7 +21,7 @@ fn set(cluster: &mut Cluster, project: &str, user: &str, role: Option<ProjectRol
         user: user.into(),
         role,
         expected: None,
-        reason: None,
+        groups: None,
     })
 }
 
@@ -49,6 +49,29 @@ fn a_project_is_closed_by_its_first_member_and_open_again_without_any() {
     assert!(matches!(set(&mut cluster, "none", "ada", None), Reply::Refused(Refusal::NoSuchProject(_))));
 }
 
+/// Nobody has said so: the last of a team goes to another.
+#[test]
+fn a_project_does_not_open_because_groups_took_its_last_member() {
+    let mut cluster = Cluster::new(&[1]);
+    project(&mut cluster, "nlp", None);
+    let by_groups = |user: &str, role| Request::SetMember {
+        project: "nlp".into(),
+        user: user.into(),
+        role,
+        expected: None,
+        groups: Some("login".into()),
+    };
+    for user in ["ada", "bob"] {
+        made(cluster.request(by_groups(user, Some(ProjectRole::User))));
+    }
+    made(cluster.request(by_groups("ada", None)));
+    assert_eq!(cluster.engine.view().openness("nlp"), Openness::Closed);
+    made(cluster.request(by_groups("bob", None)));
+    assert_eq!(cluster.engine.view().openness("nlp"), Openness::Private);
+    made(cluster.request(Request::SetPrivate { project: "nlp".into(), private: false, expected: None }));
+    assert_eq!(cluster.engine.view().openness("nlp"), Openness::Open, "somebody has said so");
+}
+
 #[test]
 fn the_highest_role_on_the_way_up_counts() {
     let mut cluster = Cluster::new(&[1]);
@@ -73,7 +96,7 @@ fn new_rules_leave_members_and_a_project_with_members_is_not_deleted() {
     let delete = |cluster: &mut Cluster| cluster.request(Request::DeleteProject { name: "nlp".into(), expected: None });
     assert!(matches!(delete(&mut cluster), Reply::Refused(Refusal::WrongState(_))));
     let stale =
-        Request::SetMember { project: "nlp".into(), user: "ada".into(), role: None, expected: Some(1), reason: None };
+        Request::SetMember { project: "nlp".into(), user: "ada".into(), role: None, expected: Some(1), groups: None };
     assert!(matches!(cluster.request(stale), Reply::Refused(Refusal::VersionChanged { .. })));
     set(&mut cluster, "nlp", "ada", None);
     assert!(matches!(delete(&mut cluster), Reply::Project(_)));

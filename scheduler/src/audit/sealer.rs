@@ -44,7 +44,7 @@ pub async fn run(cluster: Cluster, stop: CancellationToken) {
         }
     }
     if cluster.ready() {
-        sealer.pass(&CancellationToken::new()).await;
+        sealer.pass(&stop).await;
         sealer.tell_head().await;
     }
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use headway_api::agent::server_name;
 use headway_types::{Seconds, Timestamp};
 use rustls::ServerConfig;
+use rustls::server::ResolvesServerCert;
 use tokio_util::sync::CancellationToken;
 
 use super::tls::server_config;
-use super::{Authority, AuthorityError, IdentityKind, Named, Shown, SigningRequest, TlsFiles, wall};
+use super::{Authority, AuthorityError, IdentityKind, Named, Shown, SigningRequest, wall};
 use crate::metrics;
 use crate::store::{AuditEntry, NewAuthority, Retirement, Store, StoreError};
 
@@ -56,7 +57,7 @@ struct Inner {
     /// Of nodes' certificates.
     life: Seconds,
     /// What is shown to whoever believes no authority of nodes.
-    site: Option<TlsFiles>,
+    site: Option<Arc<dyn ResolvesServerCert>>,
     held: RwLock<Held>,
 }
 
@@ -69,12 +70,16 @@ struct Held {
 
 impl Authorities {
     /// Reads them, and makes the first where the store keeps none. Without keys to seal with there are none.
-    pub(crate) async fn open(store: Store, life: Seconds, site: Option<TlsFiles>) -> Result<Self, AuthoritiesError> {
+    pub(crate) async fn open(
+        store: Store,
+        life: Seconds,
+        site: Option<Arc<dyn ResolvesServerCert>>,
+    ) -> Result<Self, AuthoritiesError> {
         let now = wall();
         let stored = stored(&store, life, now).await?;
         let none = stored.is_empty() && store.keeps_secrets();
         let authorities = if none { first(&store, life, now).await? } else { stored };
-        let tls = server_config(&authorities, site.as_ref(), now)?;
+        let tls = server_config(&authorities, site.clone(), now)?;
         let held = RwLock::new(Held { authorities, tls, made_at: Instant::now() });
         Ok(Self(Arc::new(Inner { store, life, site, held })))
     }
@@ -161,10 +166,8 @@ impl Authorities {
         let days = |until: Timestamp| until.since(now).0 / 86_400.0;
         let authority = self.held(|held| held.authorities.first().map(|one| days(one.expires_at())));
         metrics::authority_days_left(authority.unwrap_or(f64::NAN));
-        if let Ok(identities) = self.0.store.identities().await {
-            let held = identities.iter().filter(|one| one.revoked_at.is_none());
-            let first = held.clone().map(|one| days(one.expires_at)).fold(f64::NAN, f64::min);
-            metrics::node_certificates(held.count(), first);
+        if let Ok((held, first)) = self.0.store.certificates_held().await {
+            metrics::node_certificates(held, first.map_or(f64::NAN, days));
         }
     }
 
@@ -177,7 +180,7 @@ impl Authorities {
         if same && made_at.elapsed() < SHOWN_FOR {
             return Ok(());
         }
-        let tls = server_config(&newest, self.0.site.as_ref(), now)?;
+        let tls = server_config(&newest, self.0.site.clone(), now)?;
         let mut held = self.0.held.write().unwrap_or_else(PoisonError::into_inner);
         *held = Held { authorities: newest, tls, made_at: Instant::now() };
         Ok(())
@@ -208,14 +211,16 @@ async fn first(store: &Store, life: Seconds, now: Timestamp) -> Result<Vec<Arc<A
     stored(store, life, now).await
 }
 
-/// Those that are believed: one that was replaced for as long as a certificate of its may be in use.
+/// Those that are believed: one that was replaced for as long as a certificate of its may be in use, however long those that are made today last.
 async fn stored(store: &Store, life: Seconds, now: Timestamp) -> Result<Vec<Arc<Authority>>, AuthoritiesError> {
     if !store.keeps_secrets() {
         return Ok(Vec::new());
     }
     let rows = store.authorities().await?;
-    let believed =
-        rows.iter().filter(|one| one.expires_at > now && one.replaced_at.is_none_or(|at| now < at + life + GRACE));
+    let until = |at: Timestamp, last: Option<Timestamp>| last.map_or(at + life, |last| last.max(at + life)) + GRACE;
+    let believed = rows
+        .iter()
+        .filter(|one| one.expires_at > now && one.replaced_at.is_none_or(|at| now < until(at, one.used_until)));
     believed.map(|one| Ok(Arc::new(Authority::read(&one.certificate, &one.key, one.expires_at)?))).collect()
 }
 

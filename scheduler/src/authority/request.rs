@@ -89,19 +89,20 @@ mod tests {
         assert_eq!(SigningRequest::read(&request(&key)).unwrap().der_bytes(), key.der_bytes());
         let other = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
         assert!(SigningRequest::read(&request(&other)).is_err(), "another kind of key");
-        assert!(SigningRequest::read(&vec![0x30; LONGEST + 1]).is_err());
+        let long = SigningRequest::read(&vec![0x30; LONGEST + 1]).err().map(|error| error.to_string());
+        assert!(long.is_some_and(|told| told.contains("has more than")), "its length is looked at first");
     }
 
     proptest! {
         #[test]
         fn a_request_that_was_changed_is_refused(at in any::<prop::sample::Index>(), bit in 0u8..8) {
-            let mut changed = request(&KeyPair::generate().unwrap());
+            let pair = KeyPair::generate().unwrap();
+            let mut changed = request(&pair);
             let at = at.index(changed.len());
             changed[at] ^= 1 << bit;
             let read = SigningRequest::read(&changed);
             // What names the algorithm is not signed, and does not count.
-            let key = read.map(|read| read.key);
-            prop_assert!(key.is_err() || key.is_ok_and(|key| changed.windows(key.len()).any(|part| part == key)));
+            prop_assert!(read.map_or(true, |read| read.der_bytes() == pair.der_bytes()));
         }
 
         #[test]

@@ -6,25 +6,16 @@ use std::sync::Arc;
 
 use headway_api::agent::{FIRST_CONTACT, server_name};
 use headway_types::Timestamp;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::{Authority, AuthorityError};
 
-/// A certificate chain and its key, as they were read; PEM.
-#[derive(Clone)]
-pub(crate) struct TlsFiles {
-    pub(crate) certificate: Vec<u8>,
-    pub(crate) key: Vec<u8>,
-}
-
 /// Which certificate a server shows: to a node that believes an authority one of that authority; to whoever calls the server otherwise the site's.
 struct Certificates {
     by_name: BTreeMap<String, Arc<CertifiedKey>>,
-    otherwise: Option<Arc<CertifiedKey>>,
+    site: Option<Arc<dyn ResolvesServerCert>>,
 }
 
 impl fmt::Debug for Certificates {
@@ -35,15 +26,18 @@ impl fmt::Debug for Certificates {
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let named = hello.server_name().and_then(|name| self.by_name.get(name));
-        named.or(self.otherwise.as_ref()).cloned()
+        let named = hello.server_name().and_then(|name| self.by_name.get(name)).cloned();
+        named.or_else(|| match &self.site {
+            Some(site) => site.resolve(hello),
+            None => self.by_name.get(FIRST_CONTACT).cloned(),
+        })
     }
 }
 
-/// `authorities`: the newest first. `None` without any and without files: then there is nothing to show.
+/// `authorities`: the newest first. `None` without any and without a certificate of the site: then there is nothing to show.
 pub(super) fn server_config(
     authorities: &[Arc<Authority>],
-    site: Option<&TlsFiles>,
+    site: Option<Arc<dyn ResolvesServerCert>>,
     now: Timestamp,
 ) -> Result<Option<Arc<ServerConfig>>, AuthorityError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -55,11 +49,7 @@ pub(super) fn server_config(
         by_name.entry(FIRST_CONTACT.to_owned()).or_insert(key);
         roots.add(authority.certificate.clone()).map_err(|error| AuthorityError::Certificate(error.to_string()))?;
     }
-    let otherwise = match site {
-        Some(files) => Some(Arc::new(site_key(files)?)),
-        None => by_name.get(FIRST_CONTACT).cloned(),
-    };
-    if otherwise.is_none() {
+    if by_name.is_empty() && site.is_none() {
         return Ok(None);
     }
     let wrong = |error: rustls::Error| AuthorityError::Certificate(error.to_string());
@@ -73,19 +63,10 @@ pub(super) fn server_config(
             builder.with_client_cert_verifier(verifier.map_err(|error| AuthorityError::Certificate(error.to_string()))?)
         }
     };
-    let mut config = builder.with_cert_resolver(Arc::new(Certificates { by_name, otherwise }));
+    let mut config = builder.with_cert_resolver(Arc::new(Certificates { by_name, site }));
     config.alpn_protocols = vec![b"h2".to_vec()];
     // A connection that is resumed would show what its certificate was then.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(Some(Arc::new(config)))
-}
-
-fn site_key(files: &TlsFiles) -> Result<CertifiedKey, AuthorityError> {
-    let chain = CertificateDer::pem_slice_iter(&files.certificate).collect::<Result<Vec<_>, _>>();
-    let chain = chain.map_err(|error| AuthorityError::Certificate(error.to_string()))?;
-    let wrong_key = |error: String| AuthorityError::Key(error);
-    let key = PrivateKeyDer::from_pem_slice(&files.key).map_err(|error| wrong_key(error.to_string()))?;
-    let provider = rustls::crypto::ring::default_provider();
-    CertifiedKey::from_der(chain, key, &provider).map_err(|error| wrong_key(error.to_string()))
 }

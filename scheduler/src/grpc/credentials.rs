@@ -140,10 +140,7 @@ impl Credentials {
         let of = match &*newest {
             Some(Epochs { changes, of }) if *changes == change => Arc::clone(of),
             _ => {
-                let all = self.store.identities().await?;
-                let epoch =
-                    |one: crate::store::Identity| (one.named.id, one.revoked_at.is_none().then_some(one.named.epoch));
-                let of = Arc::new(all.into_iter().map(epoch).collect::<BTreeMap<_, _>>());
+                let of = Arc::new(self.store.epochs().await?);
                 *newest = Some(Epochs { changes: change, of: Arc::clone(&of) });
                 of
             }
@@ -202,7 +199,8 @@ impl Credentials {
         if others {
             return Ok(Err(format!("node {name} ({id}) is another's than the {} {}'s", named.kind, named.name)));
         }
-        if named.kind == IdentityKind::Node && claims.certified.is_none() {
+        let forgotten = claims.certified.is_none_or(|(_, known)| known < named.epoch);
+        if named.kind == IdentityKind::Node && forgotten {
             // The database is older than the certificate.
             self.store.note_certificate(named, None, wall(), shown.expires_at).await?;
         }
@@ -364,7 +362,11 @@ pub(super) fn not_looked_up(error: StoreError) -> Status {
 
 /// A token is everybody's who has it: it speaks for no node that has a certificate, or had one.
 fn not_by_token(claims: &Claims, id: Uuid, name: &str) -> Result<(), String> {
-    let of = claims.certified.as_deref().or_else(|| claims.name_holder.is_some().then_some(name));
+    let of = claims
+        .certified
+        .as_ref()
+        .map(|(name, _)| name.as_str())
+        .or_else(|| claims.name_holder.is_some().then_some(name));
     match of {
         None => Ok(()),
         Some(of) => Err(format!(

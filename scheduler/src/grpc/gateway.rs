@@ -1,6 +1,7 @@
 //! The `AgentGateway` service: registers and forwards whom `credentials` lets in.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
+use uuid::Uuid;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
 use super::credentials::{Credentials, not_looked_up};
@@ -154,7 +156,8 @@ impl AgentGateway for Gateway {
                     && status.code() == Code::PermissionDenied
                 {
                     let (node, name) = (NodeId(shown.named.id), shown.named.name.clone());
-                    self.tell_refused(node, name, status.message(), peer.as_ref()).await;
+                    let address = peer.as_ref().map(|peer| peer.visitor.address());
+                    self.tell_refused((node, name), status.message(), (None, address)).await;
                 }
                 return Err(status);
             }
@@ -177,9 +180,8 @@ impl AgentGateway for Gateway {
         }
         let may = self.credentials.may_register(&admitted, &inventory).await.map_err(not_looked_up)?;
         if let Err(why) = may {
-            metrics::agent_refused();
             let name = inventory.check().map_or_else(|_| node.to_string(), |()| inventory.name.clone());
-            self.tell_refused(node, name, &why, peer.as_ref()).await;
+            self.tell_refused((node, name), &why, from).await;
             let refused = SchedulerToAgent::Refused { reason: why, term: None };
             return Ok(Response::new(Box::pin(tokio_stream::once(Ok((&refused).into())))));
         }
@@ -213,8 +215,14 @@ impl AgentGateway for Gateway {
 
 impl Gateway {
     /// Tells people of a node that is not who it says, or has been shut out, and the audit.
-    async fn tell_refused(&self, node: NodeId, name: String, why: &str, peer: Option<&Peer>) {
-        self.credentials.note_refused(node, None, peer.map(|peer| peer.visitor.address()), why);
+    async fn tell_refused(
+        &self,
+        (node, name): (NodeId, String),
+        why: &str,
+        (token, address): (Option<Uuid>, Option<IpAddr>),
+    ) {
+        metrics::agent_refused();
+        self.credentials.note_refused(node, token, address, why);
         let now = Instant::now();
         {
             let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
@@ -271,6 +279,7 @@ impl Gateway {
             let message = tokio::select! {
                 () = closed.cancelled() => break,
                 why = &mut over => {
+                    metrics::agent_refused();
                     self.sessions.refuse(node, session, why);
                     break;
                 }

@@ -72,9 +72,13 @@ impl Registrar {
         match self.store.join(&hash, asks, (&authority, now, until), deed).await {
             Ok(Ok(named)) => Ok(named),
             Ok(Err(refusal)) => {
+                // Whoever has no token cannot fill the audit, or the log.
                 if refusal == JoinRefusal::NoToken {
                     metrics::agent_wrong_token("refused");
-                    self.credentials.wrong_tokens().count(address, hash.bytes(), Instant::now());
+                    if self.credentials.wrong_tokens().count(address, hash.bytes(), Instant::now()) {
+                        self.refusals.note_guesses(address, self.clock.now(), "join_node");
+                    }
+                    return Err(Status::permission_denied(refusal.to_string()));
                 }
                 tracing::warn!(node_id = %asks.id, name = asks.name, %refusal, "a node is not admitted");
                 let entry = self.deed("join_node", asks, peer, AuditResult::Refused);

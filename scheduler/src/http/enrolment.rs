@@ -146,9 +146,10 @@ pub async fn revoke_node_certificate(
     Query(RevocationQuery { reason }): Query<RevocationQuery>,
 ) -> Result<Json<v1::NodeCertificate>, Problem> {
     let all = state.cluster.store().identities().await?;
-    let is_meant =
-        |one: &&Identity| one.named.id.to_string() == node || (one.named.name == node && one.revoked_at.is_none());
-    let meant = all.iter().find(is_meant).ok_or_else(|| {
+    // Whoever is called like another's id is not meant by it.
+    let by_id = all.iter().find(|one| one.named.id.to_string() == node);
+    let by_name = || all.iter().find(|one| one.named.name == node && one.revoked_at.is_none());
+    let meant = by_id.or_else(by_name).ok_or_else(|| {
         Problem::not_found(format!("nobody called {node} has a certificate"))
             .hint("headway node certificates lists who has; an agent with a token is shut out by revoking the token (headway token revoke)")
     })?;

@@ -54,7 +54,7 @@ pub async fn put_member(
     }
     let expected = extract::if_match(&headers)?;
     let (by_hand_of, by_hand_in) = (user.clone(), project.clone());
-    let request = Request::SetMember { project, user, role: Some(body.role), expected, reason: None };
+    let request = Request::SetMember { project, user, role: Some(body.role), expected, groups: None };
     by_hand(&state, &caller, request, &by_hand_of, &by_hand_in).await
 }
 
@@ -70,7 +70,7 @@ pub async fn delete_member(
 ) -> Result<Response, Problem> {
     let expected = extract::if_match(&headers)?;
     let (by_hand_of, by_hand_in) = (user.clone(), project.clone());
-    let request = Request::SetMember { project, user, role: None, expected, reason: None };
+    let request = Request::SetMember { project, user, role: None, expected, groups: None };
     by_hand(&state, &caller, request, &by_hand_of, &by_hand_in).await
 }
 

@@ -67,6 +67,9 @@ impl HttpState {
         if let Some(standing) = self.cluster.stands_by() {
             return Err(not_leading(&standing).hint("log in at the server that leads"));
         }
+        if !self.cluster.holds_the_lead() {
+            return Err(Problem::unavailable("this server does not lead at the moment"));
+        }
         self.oidc.as_ref().ok_or_else(|| {
             Problem::not_found("this server has no identity provider")
                 .hint("log in with a token; `headway server --oidc FILE` names a provider")
@@ -91,7 +94,9 @@ impl HttpState {
 
     fn count_wrong(&self, Stranger(address): Stranger, what: &str) {
         metrics::wrong_token("refused");
-        self.wrong_tokens.count(address, TokenHash::of(what).bytes(), Instant::now());
+        if self.wrong_tokens.count(address, TokenHash::of(what).bytes(), Instant::now()) {
+            self.refusals.note_guesses(address, self.cluster.now(), "log_in");
+        }
     }
 }
 

@@ -240,6 +240,10 @@ impl Provider {
             Ok((self.read_keys(&metadata).await?, metadata))
         };
         let read: Result<_, ProviderError> = read.await;
+        if let Err(ProviderError::Busy) = &read {
+            // That is us.
+            return Err(ProviderError::Busy);
+        }
         self.note(&read);
         match read {
             Ok((keys, metadata)) => {
@@ -278,25 +282,26 @@ impl Provider {
 
     async fn discover(&self) -> Result<Metadata, ProviderError> {
         let url = format!("{}/.well-known/openid-configuration", self.settings.issuer.trim_end_matches('/'));
-        let said: Metadata = self.ask("discovery", self.client.get(url)).await?;
+        let said: Metadata = self.ask(DISCOVERY, self.client.get(url)).await?;
         if said.issuer != self.settings.issuer {
             let detail = format!("it calls itself {} and not {}", said.issuer, self.settings.issuer);
             return Err(ProviderError::Answer(detail));
         }
-        let plain = Url::parse(&self.settings.issuer).is_ok_and(|issuer| is_loopback(&issuer));
+        let plain = self.is_on_this_machine();
         let endpoints = [Some(&said.authorization_endpoint), Some(&said.token_endpoint), Some(&said.jwks_uri)];
         let others = [said.userinfo_endpoint.as_ref(), said.device_authorization_endpoint.as_ref()];
         for endpoint in endpoints.into_iter().chain(others).flatten() {
-            let url = may_be_asked(endpoint, plain).map_err(ProviderError::Answer)?;
-            if url.scheme() == "http" && !plain {
-                return Err(ProviderError::Answer(format!("{endpoint} is not https")));
-            }
+            may_be_asked(endpoint, plain).map_err(ProviderError::Answer)?;
         }
         Ok(said)
     }
 
+    fn is_on_this_machine(&self) -> bool {
+        Url::parse(&self.settings.issuer).is_ok_and(|issuer| is_loopback(&issuer))
+    }
+
     async fn read_keys(&self, of: &Metadata) -> Result<Keys, ProviderError> {
-        let document: Value = self.ask("keys", self.client.get(&of.jwks_uri)).await?;
+        let document: Value = self.ask(KEYS, self.client.get(&of.jwks_uri)).await?;
         Keys::read(&document).ok_or_else(|| ProviderError::Answer("its keys cannot be read".into()))
     }
 
@@ -309,7 +314,7 @@ impl Provider {
         let reply: DeviceReply = self.ask("device", request).await?;
         for uri in [Some(&reply.verification_uri), reply.verification_uri_complete.as_ref()].into_iter().flatten() {
             // A person is sent there.
-            may_be_asked(uri, true).map_err(ProviderError::Answer)?;
+            may_be_asked(uri, self.is_on_this_machine()).map_err(ProviderError::Answer)?;
         }
         Ok(v1::DeviceLogin {
             device_code: reply.device_code,
@@ -433,19 +438,28 @@ impl Provider {
 
     async fn ask<T: DeserializeOwned>(&self, what: &'static str, request: RequestBuilder) -> Result<T, ProviderError> {
         let _place = self.under_way.try_acquire().map_err(|_| ProviderError::Busy)?;
+        // What it says of itself, and its keys, are judged together (`read`).
+        let alone = what != DISCOVERY && what != KEYS;
         let asked = async {
-            let response = request.header(ACCEPT, "application/json").send().await.map_err(away)?;
+            let response = request.header(ACCEPT, "application/json").send().await.map_err(away);
+            if alone && response.is_err() {
+                self.note(&response);
+            }
+            let response = response?;
             let (status, body) = (response.status(), bounded(response).await?);
             if status.is_success() {
                 return serde_json::from_slice(&body)
                     .map_err(|error| ProviderError::Answer(format!("{what}: {error}")));
             }
             match serde_json::from_slice::<ErrorReply>(&body) {
-                Ok(reply) if status.is_client_error() && what != "discovery" && what != "keys" => {
+                Ok(reply) if status.is_client_error() && alone => {
                     let ErrorReply { error, error_description } = reply;
                     let told: String =
                         format!("{error} {error_description}").chars().filter(|c| !c.is_control()).take(200).collect();
-                    Err(ProviderError::Refused(told.trim().to_owned()))
+                    let told = told.trim().to_owned();
+                    // Who it does not know is this server, whoever logs in.
+                    let ours = matches!(&*error, "invalid_client" | "unauthorized_client");
+                    Err(if ours { ProviderError::Answer(told) } else { ProviderError::Refused(told) })
                 }
                 _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
                     Err(ProviderError::Away(format!("{what} is answered with status {}", status.as_u16())))
@@ -454,7 +468,7 @@ impl Provider {
             }
         };
         let answered = asked.await;
-        if let Ok(_) | Err(ProviderError::Away(_)) = &answered {
+        if alone && answered.is_ok() {
             self.note(&answered);
         }
         metrics::oidc_asked(
@@ -469,6 +483,8 @@ impl Provider {
     }
 }
 
+const DISCOVERY: &str = "discovery";
+const KEYS: &str = "keys";
 const UNKNOWN: u8 = 0;
 const DOWN: u8 = 1;
 const UP: u8 = 2;

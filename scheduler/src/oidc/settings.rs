@@ -147,7 +147,7 @@ impl OidcSettings {
 
 impl Written {
     fn check(&self) -> Result<(), String> {
-        let issuer = may_be_asked(&self.issuer, false).map_err(|why| format!("issuer {why}"))?;
+        let issuer = may_be_asked(&self.issuer, true).map_err(|why| format!("issuer {why}"))?;
         if issuer.query().is_some() || issuer.fragment().is_some() {
             return Err("issuer has no query and no fragment".into());
         }
@@ -191,7 +191,7 @@ pub(super) fn may_be_asked(url: &str, plain: bool) -> Result<Url, String> {
     }
     match read.scheme() {
         "https" => Ok(read),
-        "http" if is_loopback(&read) => Ok(read),
+        "http" if plain && is_loopback(&read) => Ok(read),
         "http" if plain => Err(format!("{url} leaves this machine without TLS")),
         _ => Err(format!("{url} is not https")),
     }

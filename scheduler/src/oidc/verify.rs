@@ -114,7 +114,8 @@ pub fn verify(token: &str, keys: &Keys, expected: Expected<'_>, now: u64) -> Res
     validation.set_required_spec_claims(&["exp", "iss", "aud", "sub"]);
     let mut refused = TokenError::UnknownKey;
     for key in keys.fitting(header.alg, header.kid.as_deref()) {
-        match decode::<Map<String, Value>>(token, &DecodingKey::from_jwk(key)?, &validation) {
+        let read = DecodingKey::from_jwk(key).and_then(|key| decode::<Map<String, Value>>(token, &key, &validation));
+        match read {
             Ok(read) => return checked(read.claims, expected, now),
             Err(error) => refused = error.into(),
         }

@@ -21,6 +21,7 @@ use super::door::Watched;
 use super::{ACCEPT_PAUSE, HANDSHAKE, KEEPALIVE, REQUESTS_OF_ONE, ServerError, within_drain};
 use crate::authority::{Authorities, Shown};
 use crate::grpc::{Gateway, Peer};
+use crate::metrics;
 
 /// Connections that are through their handshake and wait to be served.
 const ACCEPTED: usize = 64;
@@ -83,7 +84,7 @@ async fn accept(
                     match entered {
                         // The port is closed if it fails.
                         Ok(Ok(line)) => drop(accepted.send(Ok(line)).await),
-                        Ok(Err(error)) => tracing::debug!(%error, "a connection of an agent was not taken in"),
+                        Ok(Err(error)) => not_taken_in(&error),
                         Err(_) => tracing::debug!("a connection of an agent did not shake hands in time"),
                     }
                 });
@@ -94,6 +95,17 @@ async fn accept(
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Strangers are no news; a certificate that is not believed may be a node's whose authority was retired while it was away.
+fn not_taken_in(error: &io::Error) {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    if let Some(rustls::Error::InvalidCertificate(_)) = inner {
+        metrics::agent_refused();
+        tracing::info!(%error, "a connection of an agent was not taken in: its certificate is not believed");
+    } else {
+        tracing::debug!(%error, "a connection of an agent was not taken in");
     }
 }
 

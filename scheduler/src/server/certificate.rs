@@ -1,10 +1,10 @@
 //! The certificate that a port shows: read from its files at the start, and again whenever they change, so that a renewed one is shown from the next
 //! connection on. What cannot be used is not: the port goes on with what it had, and says so.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
+use std::{fs, io};
 
 use chrono::{DateTime, Utc};
 use headway_engine::Event;
@@ -13,7 +13,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -160,11 +160,12 @@ pub(super) async fn watch(
     certificates: Arc<Certificates>,
     cluster: Cluster,
     events: mpsc::Sender<Input>,
+    mut hang_up: io::Result<Signal>,
     stop: CancellationToken,
 ) {
-    let mut hang_up = signal(SignalKind::hangup()).inspect_err(|error| {
+    if let Err(error) = &hang_up {
         tracing::warn!(%error, "SIGHUP cannot be heard: certificates are looked at once a minute");
-    });
+    }
     let mut watcher = Watcher { certificates, cluster, events, refused: None };
     watcher.tell_of_the_end().await;
     loop {

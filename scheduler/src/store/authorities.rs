@@ -19,6 +19,8 @@ pub struct StoredAuthority {
     pub expires_at: Timestamp,
     /// Since then another signs.
     pub replaced_at: Option<Timestamp>,
+    /// When the last certificate of a node ends that it has signed.
+    pub used_until: Option<Timestamp>,
 }
 
 /// One to be stored.
@@ -43,8 +45,10 @@ impl Store {
     /// Those that are not retired, the one that signs first, then the newest.
     pub async fn authorities(&self) -> Result<Vec<StoredAuthority>, StoreError> {
         let rows = sqlx::query!(
-            "SELECT fingerprint, certificate, key_id, nonce, sealed, expires_at, replaced_at FROM node_authorities
-            WHERE retired_at IS NULL ORDER BY replaced_at DESC NULLS FIRST",
+            "SELECT fingerprint, certificate, key_id, nonce, sealed, expires_at, replaced_at,
+                (SELECT max(node_identities.expires_at) FROM node_identities
+                    WHERE authority = fingerprint AND revoked_at IS NULL) AS used_until
+            FROM node_authorities WHERE retired_at IS NULL ORDER BY replaced_at DESC NULLS FIRST",
         );
         let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("reading nodes' authorities"))?;
         let keyring = self.keyring()?;
@@ -58,6 +62,7 @@ impl Store {
                 certificate: row.certificate,
                 expires_at: moment(row.expires_at),
                 replaced_at: row.replaced_at.map(moment),
+                used_until: row.used_until.map(moment),
             })
         });
         opened.collect()
@@ -96,7 +101,10 @@ impl Store {
             time(now),
         );
         let former = former.fetch_optional(&mut *tx).await?;
-        insert(&mut tx, new, sealed, now).await?;
+        if !insert(&mut tx, new, sealed, now).await? {
+            // Somebody else has replaced it at the same moment: theirs signs.
+            return Ok(());
+        }
         let (before, after) = (json!({ "signs": former }), json!({ "signs": new.fingerprint }));
         let told = |deed| AuditEntry {
             subjects: vec![format!("authority:{}", new.fingerprint)],
@@ -176,13 +184,14 @@ impl Store {
     }
 }
 
+/// False where one signs already.
 async fn insert(
     connection: &mut PgConnection,
     new: &NewAuthority,
     sealed: &Sealed,
     now: Timestamp,
-) -> Result<(), sqlx::Error> {
-    sqlx::query!(
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
         "INSERT INTO node_authorities (fingerprint, certificate, key_id, nonce, sealed, made_at, expires_at)
         VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING",
         new.fingerprint,
@@ -192,8 +201,6 @@ async fn insert(
         &sealed.bytes[..],
         time(now),
         time(new.expires_at),
-    )
-    .execute(connection)
-    .await
-    .map(drop)
+    );
+    Ok(done.execute(connection).await?.rows_affected() > 0)
 }

@@ -219,14 +219,15 @@ impl Store {
         Ok(gone.len())
     }
 
-    /// Forgets sessions that are over, with the tokens that were made for them alone; returns how many.
+    /// Forgets sessions that are over, with the tokens that were made for them alone (whatever ended them; one that was made within the hour may
+    /// wait for its session); returns how many.
     pub async fn prune_sessions(&self, now: Timestamp) -> Result<u64, StoreError> {
         let done = sqlx::query!("DELETE FROM browser_sessions WHERE expires_at <= $1", time(now))
             .execute(&self.pool)
             .await
             .map_err(StoreError::during("pruning sessions"))?;
         sqlx::query!(
-            "DELETE FROM tokens WHERE of_session AND (revoked_at IS NOT NULL OR expires_at <= $1)
+            "DELETE FROM tokens WHERE of_session AND (revoked_at IS NOT NULL OR expires_at <= $1 OR created_at <= $1 - interval '1 hour')
             AND NOT EXISTS (SELECT FROM browser_sessions WHERE browser_sessions.token_id = tokens.token_id)",
             time(now),
         )

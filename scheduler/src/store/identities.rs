@@ -3,6 +3,8 @@
 //! A certificate is believed unless its identity was revoked or joined again since: a database that was restored from a backup may not know of
 //! those that were made after it, and the nodes that have them must not be lost with it.
 
+use std::collections::BTreeMap;
+
 use headway_types::Timestamp;
 use serde_json::json;
 use sqlx::PgConnection;
@@ -69,8 +71,8 @@ pub enum JoinRefusal {
 /// What is known of whoever says that it is this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// The name that the id has a certificate for, revoked or not.
-    pub certified: Option<String>,
+    /// The name that the id has a certificate for, revoked or not, and how often it has joined by what is known.
+    pub certified: Option<(String, u64)>,
     /// Whose certificate names the name.
     pub name_holder: Option<Uuid>,
     /// What the id is called that has registered.
@@ -241,13 +243,14 @@ impl Store {
         let epoch = sqlx::query_scalar!(
             "INSERT INTO node_identities AS known (identity_id, kind, name, epoch, authority, issued_at, expires_at)
             VALUES ($1, $2, $3, $4, $5, $6, $7)
-            ON CONFLICT (identity_id) DO UPDATE SET kind = excluded.kind, name = excluded.name, epoch = known.epoch + 1,
+            ON CONFLICT (identity_id) DO UPDATE SET kind = excluded.kind, name = excluded.name, epoch = greatest(known.epoch + 1, excluded.epoch),
                 authority = excluded.authority, issued_at = excluded.issued_at, expires_at = excluded.expires_at, revoked_at = NULL
             RETURNING epoch",
             asks.id,
             <&str>::from(asks.kind),
             asks.name,
-            1,
+            // Beyond all that a restored database may have forgotten.
+            now.0 / 1_000_000,
             authority,
             time(now),
             time(until),
@@ -313,17 +316,37 @@ impl Store {
         Ok(rows.into_iter().filter_map(Row::identity).collect())
     }
 
+    /// How often each has joined; none of one that was revoked.
+    pub async fn epochs(&self) -> Result<BTreeMap<Uuid, Option<u64>>, StoreError> {
+        let rows = sqlx::query!(
+            "SELECT identity_id, CASE WHEN revoked_at IS NULL THEN epoch END AS epoch FROM node_identities"
+        );
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("reading certificates"))?;
+        Ok(rows.into_iter().map(|row| (row.identity_id, row.epoch.map(unsigned))).collect())
+    }
+
+    /// How many have a certificate, and when the first of those ends.
+    pub async fn certificates_held(&self) -> Result<(usize, Option<Timestamp>), StoreError> {
+        let row = sqlx::query!(
+            r#"SELECT count(*) AS "count!", min(expires_at) AS first FROM node_identities WHERE revoked_at IS NULL"#
+        );
+        let row = row.fetch_one(&self.pool).await.map_err(StoreError::during("counting certificates"))?;
+        Ok((usize::try_from(row.count).unwrap_or(usize::MAX), row.first.map(moment)))
+    }
+
     /// What is known of a node that says that it has this id and this name.
     pub async fn claims(&self, id: Uuid, name: &str) -> Result<Claims, StoreError> {
         let row = sqlx::query!(
             "SELECT (SELECT name FROM node_identities WHERE identity_id = $1) AS certified,
+                (SELECT epoch FROM node_identities WHERE identity_id = $1) AS epoch,
                 (SELECT identity_id FROM node_identities WHERE name = $2 AND revoked_at IS NULL) AS name_holder,
                 (SELECT name FROM nodes WHERE node_id = $1) AS registered",
             id,
             text(name),
         );
         let row = row.fetch_one(&self.pool).await.map_err(StoreError::during("looking up a node's certificate"))?;
-        Ok(Claims { certified: row.certified, name_holder: row.name_holder, registered: row.registered })
+        let certified = row.certified.zip(row.epoch.map(unsigned));
+        Ok(Claims { certified, name_holder: row.name_holder, registered: row.registered })
     }
 
     /// Its certificates open nothing from now on. False if there are none that do.
@@ -373,9 +396,10 @@ async fn stands_against(
             (SELECT name FROM nodes WHERE node_id = $1) AS registered,
             coalesce((SELECT identity_id FROM node_identities WHERE name = $2 AND identity_id <> $1 AND revoked_at IS NULL),
                 (SELECT node_id FROM nodes WHERE name = $2 AND node_id <> $1 LIMIT 1)) AS named,
-            -- A fleet speaks for all names that begin with its own and a hyphen.
-            (SELECT identity_id FROM node_identities WHERE revoked_at IS NULL AND identity_id <> $1 AND kind <> $3
-                AND CASE $3 WHEN 'fleet' THEN starts_with(name, $2 || '-') ELSE starts_with($2, name || '-') END LIMIT 1) AS overlaps"#,
+            -- A fleet speaks for all names that begin with its own and a hyphen: of nobody who has joined, and of nodes that have not only by a token for it.
+            (SELECT identity_id FROM node_identities WHERE revoked_at IS NULL AND identity_id <> $1 AND (
+                $3 = 'fleet' AND starts_with(name, $2 || '-') OR kind = 'fleet' AND starts_with($2, name || '-')) LIMIT 1) AS overlaps,
+            (SELECT node_id FROM nodes WHERE $3 = 'fleet' AND starts_with(name, $2 || '-') LIMIT 1) AS spoken_for"#,
         asks.id,
         asks.name,
         <&str>::from(asks.kind),
@@ -384,7 +408,7 @@ async fn stands_against(
     if let Some(registered) = row.registered.clone().filter(|name| *name != asks.name) {
         return Ok(Some(JoinRefusal::Renamed(registered)));
     }
-    if let Some(holder) = row.overlaps.or(row.named.filter(|_| !bound)) {
+    if let Some(holder) = row.overlaps.or(row.named.or(row.spoken_for).filter(|_| !bound)) {
         return Ok(Some(JoinRefusal::NameTaken { name: asks.name.clone(), holder }));
     }
     let known = row.certified.filter(|_| row.holds == Some(true) || row.registered.is_some());

@@ -147,7 +147,7 @@ impl Store {
                 after: Some(json!({"tokens_revoked": ended})),
                 ..deed
             };
-            audit::insert(&mut tx, deed.clone().map(told).as_slice()).await?;
+            audit::insert(&mut tx, deed.clone().filter(|_| ended > 0).map(told).as_slice()).await?;
             give_role(&mut tx, &identity.user, TokenScope::Viewer, now, deed).await?;
             tx.commit().await
         };

@@ -100,7 +100,7 @@ impl Request {
             | Self::MarkLost { reason, .. }
             | Self::DeleteNode { reason, .. }
             | Self::Readmit { reason }
-            | Self::SetMember { reason, .. }
+            | Self::SetMember { groups: reason, .. }
             | Self::Pause { reason }
             | Self::Resume { reason }
             | Self::Reject { reason, .. } => reason.as_ref(),

@@ -12,14 +12,14 @@ use crate::outcome::{Refusal, Reply};
 use crate::record::{Project, ProjectAccess};
 
 impl Engine {
-    /// `None`: the user is a member no longer.
+    /// `None`: the user is a member no longer. `by_groups`: nobody has said that the project may open.
     pub(super) fn set_member(
         &mut self,
         actor: &Actor,
         name: &str,
-        user: String,
-        role: Option<ProjectRole>,
+        (user, role): (String, Option<ProjectRole>),
         expected: Option<u64>,
+        by_groups: bool,
     ) -> Result<Reply, Refusal> {
         let access = &self.known_project(name, expected)?.access;
         let mut after = access.clone();
@@ -34,9 +34,15 @@ impl Engine {
                 if after.members.remove(&user).is_none() {
                     return Err(Refusal::WrongState(format!("{user} is no member of project {name} itself")));
                 }
-                let open = after.members.is_empty() && !after.private;
-                let opened = if open { "; it names no members and is everybody's now" } else { "" };
-                ("project.member_removed", format!("{user} is no member of project {name}{opened}"))
+                let left = match after.members.is_empty() && !after.private {
+                    true if by_groups => {
+                        after.private = true;
+                        "; it names no members and is private now: groups open no project to everybody"
+                    }
+                    true => "; it names no members and is everybody's now",
+                    false => "",
+                };
+                ("project.member_removed", format!("{user} is no member of project {name}{left}"))
             }
         };
         self.set_access(name, after, Note::new(verb, message).by(actor.clone()).with("user", user))

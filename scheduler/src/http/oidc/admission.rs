@@ -163,7 +163,7 @@ pub async fn settle(
             user: user.to_owned(),
             role,
             expected: None,
-            reason: Some(reason.to_owned()),
+            groups: Some(reason.to_owned()),
         };
         // Whoever logs in, or the admin who unlinks.
         let actor = Actor::User(audit::origin().map_or_else(|| user.to_owned(), |origin| origin.user));
@@ -192,7 +192,7 @@ mod tests {
     fn nobody_is_called_what_the_server_keeps_for_itself() {
         assert!(check_new("ada", "preferred_username").is_ok());
         assert!(check_new("ada@example.org", "email").is_ok());
-        for wrong in ["", "admin", "agent", "scheduler", "Ada Lovelace", "../x", "-x", "a\u{202e}b"] {
+        for wrong in ["", "admin", "agent", "headway", "Ada Lovelace", "../x", "-x", "a\u{202e}b"] {
             assert!(check_new(wrong, "preferred_username").is_err(), "{wrong}");
         }
     }

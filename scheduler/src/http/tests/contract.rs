@@ -145,7 +145,7 @@ impl Furnished {
             // There is none.
             ("DELETE", "/secrets/{secret}") => ("", Value::Null, 404),
             ("POST", "/auth/oidc/device" | "/auth/oidc/device/token" | "/auth/oidc/token") => ("", Value::Null, 400),
-            ("POST", "/join-tokens") => ("", json!({"kind": "node"}), 400),
+            ("POST", "/join-tokens") => ("", Value::Null, 400),
             ("DELETE", "/join-tokens/{id}") => (&**token, Value::Null, 400),
             ("DELETE", "/node-certificates/{node}") => ("", Value::Null, 400),
             ("POST", "/node-authorities") => ("", Value::Null, 400),
