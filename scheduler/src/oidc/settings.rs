@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_with_its_name() {
         for (line, told) in [
-            ("issuer = \"http://sso.example\"\nclient_id = \"a\"", "not https"),
+            ("issuer = \"http://sso.example\"\nclient_id = \"a\"", "without TLS"),
             ("issuer = \"https://me:pw@sso.example\"\nclient_id = \"a\"", "password"),
             ("issuer = \"https://sso.example?x=1\"\nclient_id = \"a\"", "no query"),
             ("issuer = \"https://sso.example\"\nclient_id = \"\"", "client_id"),
