@@ -121,6 +121,13 @@ impl Held {
         write_durably(file, &text).map_err(AgentError::io(format!("writing {}", file.display())))
     }
 
+    /// Before a token is used up: whether what it brings can be kept.
+    pub(crate) fn try_to_write(file: &Path) -> Result<(), AgentError> {
+        let trial = file.with_extension("trial");
+        let tried = write_durably(&trial, b"").and_then(|()| std::fs::remove_file(&trial));
+        tried.map_err(AgentError::io(format!("writing beside {}", file.display())))
+    }
+
     /// What is shown, and who is believed.
     pub(crate) fn tls(&self) -> ClientTlsConfig {
         ClientTlsConfig::new()

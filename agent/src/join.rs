@@ -81,6 +81,7 @@ pub async fn join(joining: Joining) -> Result<Joined, AgentError> {
         }
         Joiner::Fleet => Held::read(&joining.file).ok().flatten().map_or_else(Uuid::now_v7, |held| held.id),
     };
+    Held::try_to_write(&joining.file)?;
     let fleet = matches!(joining.who, Joiner::Fleet);
     let key = NewKey::make()?;
     let request = wire::JoinRequest {

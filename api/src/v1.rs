@@ -57,8 +57,8 @@ pub use delivery::{Delivery, DeliveryList, DeliveryTest, TestedWebhook};
 pub use dependency::{Dependency, Dependent};
 pub use efficiency::{EfficiencyAdvice, EfficiencyReport};
 pub use enrolment::{
-    CreatedJoinToken, JoinToken, JoinTokenList, JoinTokenRequest, NodeAuthority, NodeAuthorityList, NodeCertificate,
-    NodeCertificateList,
+    CreatedJoinToken, JoinToken, JoinTokenList, JoinTokenRequest, NodeAuthority, NodeAuthorityList,
+    NodeAuthorityRequest, NodeCertificate, NodeCertificateList,
 };
 pub use exec::{ExecCommand, ExecEnded, ExecLine, ExecStarted};
 pub use goodput::{

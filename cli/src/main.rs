@@ -192,13 +192,13 @@ fn main() -> ExitCode {
     if cli.quiet
         && let Err(error) = output::silence()
     {
-        eprintln!("headway: closing standard output: {error}");
+        aside!("headway: closing standard output: {error}");
         return ExitCode::FAILURE;
     }
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("headway: starting the runtime: {error}");
+            aside!("headway: starting the runtime: {error}");
             return ExitCode::FAILURE;
         }
     };
@@ -207,7 +207,7 @@ fn main() -> ExitCode {
         // Whoever read the output has seen enough.
         Err(failure) if failure.kind == failure::Kind::Unread => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            aside!("{failure}");
             failure.exit_code()
         }
     }

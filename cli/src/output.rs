@@ -24,6 +24,18 @@ macro_rules! put {
     ($($text:tt)*) => { $crate::output::tell(format_args!($($text)*)) };
 }
 
+/// Writes a line to standard error, for people beside what is printed; as harmless as [`say!`]. Where nobody can be told there is nothing to do.
+macro_rules! aside {
+    ($($text:tt)*) => { $crate::output::tell_aside(&format!($($text)*)) };
+}
+
+/// What `aside!` does.
+pub fn tell_aside(text: &str) {
+    let mut err = io::stderr();
+    let text = if err.is_terminal() { harmless(text) } else { Cow::Borrowed(text) };
+    let _ = writeln!(err, "{text}");
+}
+
 /// What `say!` and `put!` do: files and pipes get the text as it is.
 pub fn tell(text: fmt::Arguments<'_>) -> io::Result<()> {
     let mut out = io::stdout();

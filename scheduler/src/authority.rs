@@ -5,11 +5,13 @@
 
 mod keeper;
 mod request;
+mod site;
 mod tls;
 
 pub(crate) use keeper::speaks_for;
 pub use keeper::{Authorities, AuthoritiesError, Issued};
 pub(crate) use request::SigningRequest;
+pub use site::SiteError;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -149,10 +151,10 @@ impl Authority {
         let der = CertificateDer::from_pem_slice(certificate.as_bytes());
         let certificate_der = der.map_err(|error| AuthorityError::Certificate(error.to_string()))?;
         let fingerprint = hex::encode(Sha256::digest(&certificate_der));
-        // Of what it says only the name goes into what it signs.
-        let of = authority_of(&key, expires_at, expires_at);
+        let issuer = Issuer::from_ca_cert_der(&certificate_der, key);
+        let issuer = issuer.map_err(|error| AuthorityError::Certificate(error.to_string()))?;
         let (pem, certificate) = (certificate.to_owned(), certificate_der.into_owned());
-        Ok(Self { issuer: Issuer::new(of, key), certificate, pem, fingerprint, expires_at })
+        Ok(Self { issuer, certificate, pem, fingerprint, expires_at })
     }
 
     /// SHA-256 of its certificate.
@@ -225,11 +227,14 @@ fn leaf(now: Timestamp, until: Timestamp) -> CertificateParams {
 }
 
 fn holding(now: Timestamp, until: Timestamp) -> CertificateParams {
-    let moment = |at: Timestamp| UNIX_EPOCH + Duration::from_micros(u64::try_from(at.0).unwrap_or(0));
     let mut of = CertificateParams::default();
     of.not_before = moment(now - BACKDATED).into();
     of.not_after = moment(until).into();
     of
+}
+
+fn moment(at: Timestamp) -> SystemTime {
+    UNIX_EPOCH + Duration::from_micros(u64::try_from(at.0).unwrap_or(0))
 }
 
 /// Certificates know whole seconds.

@@ -1,12 +1,14 @@
 //! A node joins, runs, renews its certificate while it works, and is shut out: on the real binaries.
 #![allow(clippy::unwrap_used)]
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use headway_api::v1::{AvailabilityKind, JobStateKind as State};
 use headway_tests::job::EmulatedJob;
 use headway_tests::process::binary;
 use headway_tests::{Cluster, Expected, until};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -15,6 +17,24 @@ fn fails(arguments: &[&str]) -> String {
     let output = std::process::Command::new(binary()).args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?}");
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Files of a certificate and its key that the site's root has signed for Headway.
+fn sites_authority(dir: &Path) -> (String, String) {
+    let authority = |name: &str| {
+        let mut of = CertificateParams::default();
+        of.distinguished_name.push(DnType::CommonName, name);
+        of.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        of.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        of
+    };
+    let (root, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+    let made = authority("GPU cluster").signed_by(&key, &Issuer::new(authority("Example root"), root)).unwrap();
+    let write = |name: &str, text: String| {
+        std::fs::write(dir.join(name), text).unwrap();
+        dir.join(name).display().to_string()
+    };
+    (write("site.pem", made.pem()), write("site.key", key.serialize_pem()))
 }
 
 async fn trains_on(cluster: &Cluster, job: &str) {
@@ -27,7 +47,7 @@ async fn trains_on(cluster: &Cluster, job: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_works_through_a_rotation_and_is_shut_out_by_a_revocation() {
+async fn a_node_works_through_a_rotation_to_the_sites_authority_and_is_shut_out_by_a_revocation() {
     let mut cluster = Cluster::start(1, 2).await;
     let yaml = EmulatedJob::named("steady").yaml();
     let id = cluster.client.submit_yaml(&yaml, None).await.unwrap().jobs[0].id.to_string();
@@ -41,7 +61,8 @@ async fn a_node_works_through_a_rotation_and_is_shut_out_by_a_revocation() {
     let former = cluster.client.node_authorities().await.unwrap().items[0].fingerprint.clone();
     let file = cluster.dir().join("node-1/identity.json");
     let before = std::fs::read_to_string(&file).unwrap();
-    cluster.command(&["admin", "ca", "rotate"]);
+    let (certificate, key) = sites_authority(cluster.dir());
+    cluster.command(&["admin", "ca", "rotate", "--certificate", &certificate, "--key", &key]);
     let authorities = until("the node to have a certificate of the new authority", PATIENCE, || async {
         let known = cluster.client.node_authorities().await.ok()?.items;
         (known[0].fingerprint != former && known[0].certificates == 1).then_some(known)
@@ -108,6 +129,10 @@ async fn a_join_token_is_good_once_and_only_for_its_own_cluster() {
     let (secret, _) = token.rsplit_once('_').unwrap();
     let foreign = fails_to_join(&format!("{secret}_{}", "0".repeat(64)));
     assert!(foreign.contains("another cluster's scheduler"), "{foreign}");
+    // Nor where what it brings could not be kept.
+    let nowhere = cluster.dir().join("nowhere/identity.json").display().to_string();
+    let unkept = fails(&["node", "join", token, "--server", &url, "--data-dir", &dir, "--identity", &nowhere]);
+    assert!(unkept.contains("writing beside"), "{unkept}");
     cluster.command(&joining(token).iter().map(String::as_str).collect::<Vec<_>>());
     let again = fails_to_join(token);
     assert!(again.contains("used up"), "{again}");

@@ -4,8 +4,8 @@ use reqwest::Method;
 
 use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
-    CreatedJoinToken, JoinToken, JoinTokenList, JoinTokenRequest, NodeAuthorityList, NodeCertificate,
-    NodeCertificateList,
+    CreatedJoinToken, JoinToken, JoinTokenList, JoinTokenRequest, NodeAuthorityList, NodeAuthorityRequest,
+    NodeCertificate, NodeCertificateList,
 };
 
 impl Client {
@@ -36,9 +36,17 @@ impl Client {
         self.get(&["node-authorities"]).await
     }
 
-    /// Another authority signs from now on.
-    pub async fn replace_node_authority(&self) -> Result<NodeAuthorityList, ClientError> {
-        self.post(&["node-authorities"], &serde_json::json!({})).await
+    /// Another authority signs from now on: one that the server makes, or the site's.
+    pub async fn replace_node_authority(
+        &self,
+        site: Option<&NodeAuthorityRequest>,
+    ) -> Result<NodeAuthorityList, ClientError> {
+        let request = self.request(Method::POST, &["node-authorities"]);
+        self.read(match site {
+            Some(site) => request.json(site),
+            None => request,
+        })
+        .await
     }
 
     /// What this authority has signed is believed no more.

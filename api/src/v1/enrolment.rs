@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::secret;
+
 /// Asks for a token that admits nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -69,6 +71,17 @@ pub struct NodeCertificate {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeCertificateList {
     pub items: Vec<NodeCertificate>,
+}
+
+/// An authority that the site's own has made for Headway alone: whoever has another certificate of it that names a node passes for that node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NodeAuthorityRequest {
+    /// One certificate in PEM, without those above it: it may sign others, and it ends no sooner than in a day.
+    pub certificate: String,
+    /// Its key: PKCS #8 in PEM, without a pass phrase; ECDSA, Ed25519 or RSA. It is stored sealed, and no reply has it.
+    #[schema(value_type = String, format = Password, write_only)]
+    pub key: secret::Secret,
 }
 
 /// What signs nodes' certificates.

@@ -126,9 +126,9 @@ async fn head(client: &Client, print: &Printer) -> Result<(), Failure> {
         Some(anchor) => say!("{anchor}")?,
         None => say!("Nothing is sealed yet")?,
     }
-    eprintln!("headway: {} rows are sealed, {} wait (for {:.1} s)", head.sealed, head.unsealed, head.lag_seconds);
+    aside!("headway: {} rows are sealed, {} wait (for {:.1} s)", head.sealed, head.unsealed, head.lag_seconds);
     if head.kept_by != "role" {
-        eprintln!("headway: the server's role owns the audit and could change it (docs/people.md, \"Append-only\")");
+        aside!("headway: the server's role owns the audit and could change it (docs/people.md, \"Append-only\")");
     }
     Ok(())
 }
@@ -205,7 +205,7 @@ async fn list(client: &Client, print: &Printer, list: List) -> Result<(), Failur
     lines.truncate(limit as usize);
     print.list(&lines, &COLUMNS, row, |line| line.id.to_string())?;
     if query.cursor.is_some() && !print.structured() {
-        eprintln!("headway: there are more; ask for them with --limit");
+        aside!("headway: there are more; ask for them with --limit");
     }
     Ok(())
 }

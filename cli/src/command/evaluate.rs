@@ -111,7 +111,7 @@ pub fn run(print: &Printer, evaluate: &Evaluate) -> Result<(), Failure> {
         .collect();
     let told = |one: &Outcome| {
         let (hours, cpu) = (one.measure.mean_time / 3_600.0, one.measure.cpu_seconds);
-        eprintln!("{} at {} seed {}: mean {hours:.2} h, {cpu:.1} CPU s", one.contender, one.load, one.seed);
+        aside!("{} at {} seed {}: mean {hours:.2} h, {cpu:.1} CPU s", one.contender, one.load, one.seed);
     };
     let outcomes = run_all(&trials, &settings(evaluate)?, threads, &told)
         .map_err(|error| Failure::new(Kind::Failed, chain(&error)))?;
@@ -135,7 +135,7 @@ fn report(evaluate: &Evaluate, dir: &Path, threads: usize) -> Result<(), Failure
     let seeds = seeds(&evaluate.seeds)?;
     let command = format!("headway evaluate --report {} --seeds {}", dir.display(), evaluate.seeds);
     let wanted = Wanted { dir, studies: &evaluate.studies, seeds, threads, command: &command };
-    gather(&wanted, &|line| eprintln!("{line}")).map_err(|error| {
+    gather(&wanted, &|line| aside!("{line}")).map_err(|error| {
         let kind = if matches!(error, GatherError::NoStudy { .. }) { Kind::Usage } else { Kind::Failed };
         Failure::new(kind, chain(&error))
     })

@@ -89,7 +89,7 @@ async fn list(client: &Client, print: &Printer, job: Option<String>, wanted: Wan
     found.truncate(limit as usize);
     print.list(&found, &COLUMNS, row, |event| event.seq.to_string())?;
     if query.cursor.is_some() && !print.structured() {
-        eprintln!("headway: there are more; ask for them with --limit, or narrow the search");
+        aside!("headway: there are more; ask for them with --limit, or narrow the search");
     }
     Ok(())
 }

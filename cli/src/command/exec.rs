@@ -48,9 +48,11 @@ pub async fn run(client: &Client, of: Exec) -> Result<ExitCode, Failure> {
     }
     match dry_run {
         Some(at) if client.is_dry_run() => {
-            eprintln!(
+            aside!(
                 "headway: the command would run on node {}, beside rank {} (generation {})",
-                at.node, at.rank, at.generation
+                at.node,
+                at.rank,
+                at.generation
             );
             Ok(ExitCode::SUCCESS)
         }
@@ -62,12 +64,12 @@ pub async fn run(client: &Client, of: Exec) -> Result<ExitCode, Failure> {
 fn exit_code(of: ExecEnded) -> ExitCode {
     match of {
         ExecEnded { timed_out: true, .. } => {
-            eprintln!("headway: the command's time was over (--timeout gives it more)");
+            aside!("headway: the command's time was over (--timeout gives it more)");
             ExitCode::from(Kind::WaitTimeout as u8)
         }
         ExecEnded { exit_code: Some(code), .. } => ExitCode::from(u8::try_from(code).unwrap_or(1)),
         ExecEnded { signal: Some(signal), .. } => {
-            eprintln!("headway: the command was ended by signal {signal}");
+            aside!("headway: the command was ended by signal {signal}");
             ExitCode::from(128_u8.saturating_add(u8::try_from(signal).unwrap_or(127)))
         }
         ExecEnded { .. } => ExitCode::FAILURE,

@@ -163,8 +163,8 @@ fn keep(file: &Path, secret: &str) -> Result<(), Failure> {
 async fn by_device(client: &Client, no_open: bool) -> Result<CreatedToken, Failure> {
     let begun = client.begin_device_login().await?;
     let to = begun.verification_uri_complete.as_ref().unwrap_or(&begun.verification_uri);
-    eprintln!("headway: to log in, open {to}");
-    eprintln!("headway: in any browser, and confirm the code {}", begun.user_code);
+    aside!("headway: to log in, open {to}");
+    aside!("headway: in any browser, and confirm the code {}", begun.user_code);
     if !no_open {
         open(to);
     }
@@ -199,8 +199,8 @@ async fn by_browser(client: &Client, provider: &LoginProvider, no_open: bool) ->
     let redirect_uri = format!("http://{}/callback", listener.local_addr()?);
     let beginning = Beginning { endpoint, client_id, scopes: &provider.scopes, redirect_uri: &redirect_uri };
     let url = attempt.url(&beginning).map_err(|error| Failure::new(Kind::Failed, error))?;
-    eprintln!("headway: to log in, open in a browser of this machine");
-    eprintln!("{url}");
+    aside!("headway: to log in, open in a browser of this machine");
+    aside!("{url}");
     if !no_open {
         open(url.as_str());
     }

@@ -152,7 +152,7 @@ async fn newest(client: &Client) -> Result<String, Failure> {
             .hint("name one: `headway ps --all` lists them")
     };
     let newest = newest.ok_or_else(none)?;
-    eprintln!("headway: {}, your newest job", newest.name);
+    aside!("headway: {}, your newest job", newest.name);
     Ok(newest.id.to_string())
 }
 
@@ -194,8 +194,8 @@ fn tell(job: &Job, told: &mut Option<JobStateKind>) {
     *told = Some(job.state);
     let why = job.state_cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default();
     match job.state {
-        JobStateKind::Queued | JobStateKind::Held => eprintln!("headway: {} waits ({}){why}", job.name, job.state),
-        JobStateKind::Starting => eprintln!("headway: {} starts", job.name),
-        state => eprintln!("headway: {} is over ({state}){why}", job.name),
+        JobStateKind::Queued | JobStateKind::Held => aside!("headway: {} waits ({}){why}", job.name, job.state),
+        JobStateKind::Starting => aside!("headway: {} starts", job.name),
+        state => aside!("headway: {} is over ({state}){why}", job.name),
     }
 }

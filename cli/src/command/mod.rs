@@ -95,7 +95,7 @@ async fn resolve_job(client: &Client, text: &str) -> Result<String, Failure> {
     }
     let chosen = chosen::to_show(&client.all_jobs().await?, text)?;
     if chosen.others > 0 {
-        eprintln!("headway: {} jobs are called {text}; this is the newest, {}", chosen.others + 1, short(&chosen.id));
+        aside!("headway: {} jobs are called {text}; this is the newest, {}", chosen.others + 1, short(&chosen.id));
     }
     Ok(chosen.id)
 }

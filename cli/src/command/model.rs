@@ -79,7 +79,7 @@ fn fit_constants(print: &Printer, arguments: &Fit) -> Result<(), Failure> {
         return compare_left_out(print, &table, &predicted.map_err(failed)?, &start);
     }
     let fitted = fit(&table.measurements, &start, &prior, arguments.patience).map_err(failed)?;
-    eprintln!(
+    aside!(
         "objective {:.1} after {} evaluations{}",
         fitted.objective,
         fitted.evaluations,
@@ -88,7 +88,7 @@ fn fit_constants(print: &Printer, arguments: &Fit) -> Result<(), Failure> {
     if let Some(out) = &arguments.out {
         let text = publish(&fitted.parameters).map_err(|error| Failure::from(anyhow::Error::from(error)))?;
         std::fs::write(out, text)?;
-        eprintln!("written to {}", out.display());
+        aside!("written to {}", out.display());
     }
     compare(print, &table, &fitted.parameters)
 }

@@ -118,7 +118,7 @@ async fn run_member(client: &Client, print: &Printer, member: Member) -> Result<
         Member::List { project } => {
             let members = client.members(&project).await?;
             if members.is_empty() && !print.structured() {
-                eprintln!("headway: project {project} names no members: it is everybody's");
+                aside!("headway: project {project} names no members: it is everybody's");
             }
             print.list(&members, MEMBER_HEADERS, member_row, |one| one.user.clone())
         }

@@ -151,7 +151,7 @@ async fn show(client: &Client, print: &Printer, ps: &Ps) -> Result<(), Failure> 
     };
     if let (Format::Table, Some(footer)) = (print.format, footer) {
         // Not among the rows: a pipe gets rows alone.
-        eprintln!("{footer}");
+        aside!("{footer}");
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ async fn show(client: &Client, print: &Printer, list: &List) -> Result<(), Failu
     print.list(&queue.items, &COLUMNS, |job| row(job, queue.at), |job| job.job_id.to_string())?;
     if print.format == Format::Table && print.layout != Layout::Csv {
         // Not among the rows: a pipe gets rows alone.
-        eprintln!("{}", footer(&queue));
+        aside!("{}", footer(&queue));
     }
     Ok(())
 }

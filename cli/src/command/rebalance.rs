@@ -186,7 +186,7 @@ fn answer(proposal: &Plan) -> Result<Answer, Failure> {
         }
         match proposal.moves.iter().find(|one| one.job_name == answer) {
             Some(one) => return Ok(Answer::Without(one.job_id)),
-            None => eprintln!("no move of the plan is of a job called {answer}"),
+            None => aside!("no move of the plan is of a job called {answer}"),
         }
     }
 }

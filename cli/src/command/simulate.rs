@@ -92,7 +92,7 @@ pub fn number<T: std::str::FromStr>(whole: &str, text: &str) -> Result<T, Failur
 
 /// What a dry run is told of, beside what is printed of its reply.
 pub fn tell_foreseen(foreseen: Option<&Foreseen>) {
-    eprint!("{}", foreseen_in_words(foreseen));
+    aside!("{}", foreseen_in_words(foreseen).trim_end());
 }
 
 fn foreseen_in_words(of: Option<&Foreseen>) -> String {

@@ -75,13 +75,14 @@ pub fn run(print: &Printer, command: &Solve) -> Result<(), Failure> {
     let answer = solver.solve(&text)?;
     let mut out = std::io::BufWriter::with_capacity(1 << 16, std::io::stdout().lock());
     match print.format {
-        Format::Table => write!(out, "{}", solve::table(print, &answer.reply()))?,
+        // Names are whoever's wrote the document.
+        Format::Table => put!("{}", solve::table(print, &answer.reply()))?,
         Format::Name => answer
             .reply()
             .jobs
             .iter()
             .filter(|job| job.allocation.is_some())
-            .try_for_each(|job| writeln!(out, "{}", job.name))?,
+            .try_for_each(|job| say!("{}", job.name))?,
         Format::Json => {
             serde_json::to_writer_pretty(&mut out, &answer).map_err(std::io::Error::from)?;
             writeln!(out)?;

@@ -64,7 +64,7 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
         submit.flags.lay_over(&mut one)?;
         let jobs = one.check()?;
         one.notes.extend(handed_as_files(&jobs));
-        one.notes.iter().for_each(|note| eprintln!("headway: {}: {note}", one.source));
+        one.notes.iter().for_each(|note| aside!("headway: {}: {note}", one.source));
         checked.push((one, jobs.len()));
     }
     if submit.dry_run {
@@ -178,7 +178,7 @@ async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), 
         let known: Vec<&str> = projects.iter().map(|project| project.name.as_str()).collect();
         let known =
             if known.is_empty() { "none has".to_owned() } else { format!("those that have: {}", known.join(", ")) };
-        eprintln!("headway: the project {} has no rules, so no quota binds it ({known})", job.project);
+        aside!("headway: the project {} has no rules, so no quota binds it ({known})", job.project);
     }
     if let Some(runs) = from.command_line() {
         say!("  {runs}")?;
@@ -212,7 +212,7 @@ fn named(from: &Submission, jobs: usize, failure: Failure) -> Failure {
 
 fn summed(mut refused: Vec<Failure>, files: usize) -> Result<(), Failure> {
     if refused.len() > 1 {
-        refused.iter().for_each(|failure| eprintln!("{failure}"));
+        refused.iter().for_each(|failure| aside!("{failure}"));
         let kind = refused[0].kind;
         return Err(Failure::new(kind, format!("{} of {files} files were not submitted", refused.len())));
     }

@@ -49,7 +49,7 @@ pub async fn run(client: &Client, print: &Printer, token: Token) -> Result<(), F
             if print.structured() {
                 return print.value(&made);
             }
-            eprintln!(
+            aside!(
                 "headway: token {} of {}; keep it, it is shown this once",
                 short(&made.token.id.to_string()),
                 holder(&made.token)

@@ -37,7 +37,7 @@ pub async fn run(client: &Client, print: &Printer, usage: Usage) -> Result<(), F
     let total = report.total_gpu_hours;
     print.list(&report.items, &columns(&report), |row| cells(row, total), |row| cells(row, total).join(" "))?;
     if print.format == Format::Table && print.layout != Layout::Csv {
-        eprintln!("{}", footer(&report));
+        aside!("{}", footer(&report));
     }
     Ok(())
 }

@@ -48,7 +48,7 @@ impl Child {
         if self.restarts > MAX_RESTARTS {
             bail!("{} ended {MAX_RESTARTS} times in a row ({status}); its log is {}", self.name, self.log.display());
         }
-        eprintln!("headway: {} ended ({status}) and is started again; its log is {}", self.name, self.log.display());
+        aside!("headway: {} ended ({status}) and is started again; its log is {}", self.name, self.log.display());
         self.process = spawn(&self.arguments, &self.log)?;
         self.started = Instant::now();
         Ok(())

@@ -139,7 +139,7 @@ pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
     for (address, flag) in [(up.listen, "--listen"), (up.agent_listen, "--agent-listen")] {
         free(address, flag)?;
     }
-    eprintln!("headway: data in {}", directory.root().display());
+    aside!("headway: data in {}", directory.root().display());
     let mut postgres = PrivatePostgres::start(&directory.root().join("postgres")).await.context("starting Postgres")?;
     let mut children = Vec::new();
     let database = postgres.url();
@@ -153,7 +153,7 @@ pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
     }
     child::end_leftover_workers(directory.root());
     postgres.stop().await.context("stopping Postgres")?;
-    eprintln!("headway: stopped");
+    aside!("headway: stopped");
     Ok(outcome?)
 }
 
@@ -197,7 +197,7 @@ async fn run_cluster(
     let elsewhere = match introduce(context, name).await {
         Ok(elsewhere) => elsewhere,
         Err(failure) => {
-            eprintln!("headway: other terminals need --url and --token-file: {}", failure.message);
+            aside!("headway: other terminals need --url and --token-file: {}", failure.message);
             None
         }
     };
@@ -227,14 +227,14 @@ async fn run_cluster(
         _ = terminate.recv() => Ok(()),
         failed = child::supervise(children) => failed,
     };
-    eprintln!("\nheadway: stopping; training jobs save themselves first (again Ctrl-C to skip)");
+    aside!("\nheadway: stopping; training jobs save themselves first (again Ctrl-C to skip)");
     tokio::select! {
         saved = drain(&client, Duration::from_secs(up.stop_grace)) => {
             if let Err(error) = saved {
-                eprintln!("headway: could not drain before stopping: {error:#}");
+                aside!("headway: could not drain before stopping: {error:#}");
             }
         }
-        _ = interrupt.recv() => eprintln!("headway: not waiting; jobs resume from their last checkpoint"),
+        _ = interrupt.recv() => aside!("headway: not waiting; jobs resume from their last checkpoint"),
     }
     outcome
 }

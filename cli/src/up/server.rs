@@ -28,7 +28,7 @@ pub async fn start(
         if opens(url, &token).await.context("trying the admin token")? {
             return Ok(token);
         }
-        eprintln!("headway: its admin token was revoked; a new one is in {}", token.file.display());
+        aside!("headway: its admin token was revoked; a new one is in {}", token.file.display());
         directory.make_token("admin")?;
         if std::mem::replace(&mut renewed, true) {
             bail!("the scheduler refuses a token made a moment ago; its log is {}", children[0].log().display());

@@ -4,11 +4,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use headway_api::agent::server_name;
+use headway_api::secret::Secret;
 use headway_types::{Seconds, Timestamp};
 use rustls::ServerConfig;
 use rustls::server::ResolvesServerCert;
 use tokio_util::sync::CancellationToken;
 
+use super::site::{self, SiteError};
 use super::tls::server_config;
 use super::{Authority, AuthorityError, IdentityKind, Named, Shown, SigningRequest, wall};
 use crate::metrics;
@@ -30,6 +32,10 @@ pub enum AuthoritiesError {
     Authority(#[from] AuthorityError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Site(#[from] SiteError),
+    #[error("this authority has signed here before: give another")]
+    Known,
     #[error("this server has no key file to seal an authority of nodes with (--secrets-key-file)")]
     None,
 }
@@ -125,11 +131,23 @@ impl Authorities {
         })
     }
 
-    /// Another authority signs from now on.
-    pub(crate) async fn replace(&self, deed: Option<AuditEntry>) -> Result<(), AuthoritiesError> {
+    /// Another authority signs from now on: one that is made here, or the site's, its certificate and its key in PEM.
+    pub(crate) async fn replace(
+        &self,
+        site: Option<(&str, Secret)>,
+        deed: Option<AuditEntry>,
+    ) -> Result<(), AuthoritiesError> {
         self.signing()?;
-        let (new, now) = (fresh()?, wall());
-        self.0.store.replace_authority(&new, now, deed).await?;
+        let (now, given) = (wall(), site.is_some());
+        let new = match site {
+            Some((certificate, key)) => storable(&site::taken(certificate, &key, now)?, key),
+            None => fresh()?,
+        };
+        let done = self.0.store.replace_authority(&new, now, deed).await?;
+        // Where a new one was made somebody else has replaced the former at the same moment, and theirs signs.
+        if given && !done {
+            return Err(AuthoritiesError::Known);
+        }
         self.refresh().await
     }
 
@@ -197,12 +215,16 @@ impl Authorities {
 
 fn fresh() -> Result<NewAuthority, AuthoritiesError> {
     let (authority, key) = Authority::make(wall())?;
-    Ok(NewAuthority {
+    Ok(storable(&authority, key))
+}
+
+fn storable(authority: &Authority, key: Secret) -> NewAuthority {
+    NewAuthority {
         fingerprint: authority.fingerprint().to_owned(),
         certificate: authority.pem().to_owned(),
         key,
         expires_at: authority.expires_at(),
-    })
+    }
 }
 
 /// Of servers that begin at once one makes it.

@@ -16,7 +16,7 @@ use super::conversions::time;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::tokens::fresh_secret;
-use crate::authority::{Authorities, AuthoritiesError, IdentityKind, check_name, wall};
+use crate::authority::{Authorities, AuthoritiesError, IdentityKind, SiteError, check_name, wall};
 use crate::store::{AuditEntry, Identity, NewJoinToken, Retirement, TokenHash};
 
 const USUAL_LIFE: Seconds = Seconds(900.0);
@@ -173,11 +173,16 @@ pub async fn list_node_authorities(
 }
 
 /// Replace the authority: a new one signs from now on, and every node that is connected renews its certificate. The former is believed until what it has signed must have
-/// been renewed, or until it is retired.
-#[utoipa::path(post, path = "/node-authorities", tag = "nodes",
+/// been renewed, or until it is retired. Without a body the new one is made here; with one it is the site's, tried before it signs anything.
+#[utoipa::path(post, path = "/node-authorities", tag = "nodes", request_body = Option<v1::NodeAuthorityRequest>,
     responses((status = 201, body = v1::NodeAuthorityList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn replace_node_authority(State(state): State<HttpState>, caller: Principal) -> Result<Response, Problem> {
-    state.enrolment()?.authorities.replace(state.deed()).await.map_err(problem)?;
+pub async fn replace_node_authority(
+    State(state): State<HttpState>,
+    caller: Principal,
+    body: Option<Json<v1::NodeAuthorityRequest>>,
+) -> Result<Response, Problem> {
+    let site = body.as_ref().map(|Json(site)| (site.certificate.as_str(), site.key.clone()));
+    state.enrolment()?.authorities.replace(site, state.deed()).await.map_err(problem)?;
     tracing::info!(by = caller.name(), "another authority signs nodes' certificates");
     state.cluster.renew_certificates();
     Ok((StatusCode::CREATED, Json(authorities(&state).await?)).into_response())
@@ -319,6 +324,11 @@ fn problem(error: AuthoritiesError) -> Problem {
     match error {
         AuthoritiesError::None => Problem::new(StatusCode::CONFLICT, "no_authority", error.to_string()),
         AuthoritiesError::Store(error) => error.into(),
+        AuthoritiesError::Known => Problem::new(StatusCode::CONFLICT, "authority_known", error.to_string()),
+        AuthoritiesError::Site(error) => Problem::invalid(error.to_string()).field(match error {
+            SiteError::Encrypted | SiteError::Key(_) => "key",
+            _ => "certificate",
+        }),
         other => {
             tracing::error!(error = &other as &dyn std::error::Error, "nodes' authority failed");
             Problem::internal()

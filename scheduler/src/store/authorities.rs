@@ -77,13 +77,14 @@ impl Store {
         tx.commit().await.map_err(failed())
     }
 
-    /// It signs from now on; those before it are believed for a while.
+    /// It signs from now on; those before it are believed for a while. False, and nothing is done, where it is known already or somebody else
+    /// replaces the same one at this moment.
     pub async fn replace_authority(
         &self,
         new: &NewAuthority,
         now: Timestamp,
         deed: Option<AuditEntry>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, StoreError> {
         let sealed = self.seal_authority(new)?;
         self.replace(new, &sealed, now, deed).await.map_err(StoreError::during("replacing nodes' authority"))
     }
@@ -94,7 +95,7 @@ impl Store {
         sealed: &Sealed,
         now: Timestamp,
         deed: Option<AuditEntry>,
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<bool, sqlx::Error> {
         let mut tx = self.pool.begin().await?;
         let former = sqlx::query_scalar!(
             "UPDATE node_authorities SET replaced_at = $1 WHERE replaced_at IS NULL RETURNING fingerprint",
@@ -102,8 +103,7 @@ impl Store {
         );
         let former = former.fetch_optional(&mut *tx).await?;
         if !insert(&mut tx, new, sealed, now).await? {
-            // Somebody else has replaced it at the same moment: theirs signs.
-            return Ok(());
+            return Ok(false);
         }
         let (before, after) = (json!({ "signs": former }), json!({ "signs": new.fingerprint }));
         let told = |deed| AuditEntry {
@@ -113,7 +113,8 @@ impl Store {
             ..deed
         };
         audit::insert(&mut tx, deed.map(told).as_slice()).await?;
-        tx.commit().await
+        tx.commit().await?;
+        Ok(true)
     }
 
     pub async fn retire_authority(

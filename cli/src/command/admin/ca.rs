@@ -1,8 +1,11 @@
 //! `headway admin ca …`: what signs nodes' certificates.
 
+use std::path::{Path, PathBuf};
+
 use clap::Subcommand;
 use headway_api::client::Client;
-use headway_api::v1::{NodeAuthority, NodeAuthorityList};
+use headway_api::secret::Secret;
+use headway_api::v1::{NodeAuthority, NodeAuthorityList, NodeAuthorityRequest};
 
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
@@ -18,8 +21,16 @@ pub enum Ca {
         #[arg(long)]
         pem: bool,
     },
-    /// Have a new one sign. Every node that is connected renews its certificate at once; the former is believed until all must have.
-    Rotate,
+    /// Have a new one sign: one that the server makes, or one that your own authority has made for Headway alone. Every node that is connected
+    /// renews its certificate at once; the former is believed until all must have.
+    Rotate {
+        /// Your authority's certificate (PEM, without those above it).
+        #[arg(long, value_name = "FILE", requires = "key")]
+        certificate: Option<PathBuf>,
+        /// Its key (PKCS #8 in PEM, without a pass phrase); the server keeps it sealed.
+        #[arg(long, value_name = "FILE", requires = "certificate")]
+        key: Option<PathBuf>,
+    },
     /// Believe nothing any more that a former one has signed. Nodes that have not renewed since must join again.
     Retire {
         /// Its fingerprint, or the beginning of it.
@@ -37,8 +48,9 @@ pub async fn run(client: &Client, print: &Printer, ca: Ca) -> Result<(), Failure
             }
             show(print, &known)
         }
-        Ca::Rotate => {
-            let known = client.replace_node_authority().await?;
+        Ca::Rotate { certificate, key } => {
+            let site = certificate.zip(key).map(|(certificate, key)| site(&certificate, &key)).transpose()?;
+            let known = client.replace_node_authority(site.as_ref()).await?;
             show(print, &known)
         }
         Ca::Retire { fingerprint } => {
@@ -58,6 +70,14 @@ pub async fn run(client: &Client, print: &Printer, ca: Ca) -> Result<(), Failure
     }
 }
 
+fn site(certificate: &Path, key: &Path) -> Result<NodeAuthorityRequest, Failure> {
+    let read = |file: &Path| {
+        std::fs::read_to_string(file)
+            .map_err(|error| Failure::new(Kind::Usage, format!("{} cannot be read: {error}", file.display())))
+    };
+    Ok(NodeAuthorityRequest { certificate: read(certificate)?, key: Secret::new(read(key)?) })
+}
+
 fn show(print: &Printer, known: &NodeAuthorityList) -> Result<(), Failure> {
     if print.structured() {
         return print.value(known);
@@ -69,10 +89,10 @@ fn show(print: &Printer, known: &NodeAuthorityList) -> Result<(), Failure> {
     };
     print.list(&known.items, &["FINGERPRINT", "ROLE", "CERTIFICATES", "UNTIL"], row, |one| one.fingerprint.clone())?;
     if known.items.is_empty() {
-        eprintln!("headway: this server gives no certificates: it has no --secrets-key-file");
+        aside!("headway: this server gives no certificates: it has no --secrets-key-file");
     }
     if known.agent_tokens {
-        eprintln!("headway: agents' tokens are taken as well (--agent-tokens)");
+        aside!("headway: agents' tokens are taken as well (--agent-tokens)");
     }
     Ok(())
 }

@@ -101,7 +101,7 @@ pub async fn tokens(client: &Client, print: &Printer, tokens: JoinTokens) -> Res
             if print.structured() {
                 return print.value(&made);
             }
-            eprintln!(
+            aside!(
                 "headway: until {}; on the node: headway node join TOKEN --server {}",
                 moment(made.token.expires_at),
                 made.agents_url

@@ -228,7 +228,7 @@ async fn a_renewed_certificate_opens_what_the_former_did() {
     assert_eq!(bare.code(), Code::Unauthenticated);
     // By another authority, and what the former has signed opens nothing once that is retired.
     let former = served.authorities.all()[0].0.clone();
-    served.authorities.replace(None).await.unwrap();
+    served.authorities.replace(None, None).await.unwrap();
     assert_eq!(served.authorities.all().len(), 2);
     let mut session = served.welcomed(&renewed).await;
     served.authorities.retire(&former, None).await.unwrap();
