@@ -6,6 +6,7 @@
 //! emulated fleet, many nodes in one process whose workers are no processes at all.
 
 mod activity;
+mod carried;
 mod cause;
 mod certificate;
 mod cgroup;

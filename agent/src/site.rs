@@ -14,6 +14,7 @@ use tokio::process::Command;
 use tokio::sync::watch;
 
 use crate::AgentError;
+use crate::carried::{ARRIVE, carry};
 use crate::cgroup::{Cgroups, DeviceFilter, GpuFiles, Opened};
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
@@ -192,15 +193,10 @@ impl Site {
         };
         words.extend(self.users.prefix(user));
         // By the last of them the shell calls itself in what it says of a command that cannot be run.
-        words.extend(["/bin/sh", "-c", script, "headway"].map(String::from));
+        words.extend(["/bin/sh", "-c", &format!("{ARRIVE}{script}"), "headway"].map(String::from));
         let mut command = Command::new(&words[0]);
-        command
-            .args(&words[1..])
-            .env_clear()
-            .envs(&member.variables)
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .process_group(0);
+        command.args(&words[1..]).current_dir("/").stdin(Stdio::null()).process_group(0);
+        carry(&mut command, &member.variables);
         Ok(command)
     }
 

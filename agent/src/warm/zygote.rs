@@ -18,6 +18,7 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 use super::kind::Kind;
+use crate::carried::{ARRIVE, carry};
 use crate::cgroup::Enclosure;
 use crate::secret_file::SecretFile;
 
@@ -102,14 +103,15 @@ impl Zygote {
         let log = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(complaints);
         let mut words = enclosure.as_ref().map(Enclosure::words).unwrap_or_default();
         words.extend_from_slice(prefix);
+        words.extend(["/bin/sh", "-c", &format!("{ARRIVE}exec \"$@\""), "headway"].map(String::from));
         words.push(kind.interpreter.clone());
         words.extend(["-m", "headway.zygote"].map(String::from));
         // Blanks do not show in a list of processes.
         words.push(" ".repeat(ROOM_FOR_ARGUMENTS));
-        let child = Command::new(&words[0])
+        let mut command = Command::new(&words[0]);
+        carry(&mut command, &kind.variables);
+        let child = command
             .args(&words[1..])
-            .env_clear()
-            .envs(&kind.variables)
             // It owns no GPU: only what it forks does, under the launch's own variables.
             .env("CUDA_VISIBLE_DEVICES", "")
             .env("HEADWAY_ROOM", ".".repeat(ROOM_FOR_VARIABLES))

@@ -44,8 +44,9 @@ fn env(section: &Section<'_>, has: Has) -> std::collections::BTreeMap<String, St
     let variables = section.words("env", HIDDEN).unwrap_or_default();
     for (name, value) in &variables {
         let field = section.field(&format!("env.{name}"));
-        if name.is_empty() || name.contains('=') {
-            section.findings().add(&field, "is no name of an environment variable");
+        if !secrets::is_variable(name) {
+            let message = "is no name of a variable that shells pass on: letters, digits and '_', not beginning with a digit";
+            section.findings().add(&field, message);
         }
         check(value, has, &field, section.findings());
     }

@@ -130,7 +130,7 @@ pub(super) fn to_json(run: &Run) -> Option<Value> {
     (!run.secrets.is_empty()).then(|| run.secrets.iter().map(one).collect())
 }
 
-fn is_variable(name: &str) -> bool {
+pub(super) fn is_variable(name: &str) -> bool {
     let begins_well = name.chars().next().is_some_and(|first| first.is_ascii_alphabetic() || first == '_');
     begins_well && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && name.len() <= LONGEST_NAME
 }

@@ -45,6 +45,10 @@ async fn workers_of_an_agent_of_root_are_their_owners() {
     let line = "id -un; id -gn; echo $HOME $USER; touch mine && echo wrote; ls ../.. || echo secret $HEADWAY_SECRET.; sleep 60";
     let mut order = agent.order(&dir, 1, line);
     order.owner = "nobody".into();
+    // A loader that obeys these writes a file as whoever it is.
+    let seen = tempfile::tempdir().unwrap();
+    let output = seen.path().join("by").display().to_string();
+    order.run.env = [("LD_DEBUG".to_owned(), "files".to_owned()), ("LD_DEBUG_OUTPUT".to_owned(), output)].into();
 
     agent.command(AgentCommand::Prepare { order: Box::new(order.clone()) }).await;
     let outcome = agent.ended().await;
@@ -55,6 +59,7 @@ async fn workers_of_an_agent_of_root_are_their_owners() {
     nix::unistd::chown(&shared, Some(nobody.uid), None).unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     std::os::unix::fs::chown(elsewhere.path(), Some(nobody.uid.as_raw()), None).unwrap();
+    std::os::unix::fs::chown(seen.path(), Some(nobody.uid.as_raw()), None).unwrap();
     permit(0o700);
     let mut unreachable = LaunchOrder { generation: Generation(2), ..order.clone() };
     unreachable.checkpoint_dir = elsewhere.path().display().to_string();
@@ -71,6 +76,8 @@ async fn workers_of_an_agent_of_root_are_their_owners() {
     for path in [agent.files.log(order.job, order.generation, 0), agent.files.work(order.job).join("mine")] {
         assert_eq!(std::fs::metadata(path).unwrap().uid(), nobody.uid.as_raw());
     }
+    let by: Vec<u32> = std::fs::read_dir(seen.path()).unwrap().map(|of| of.unwrap().metadata().unwrap().uid()).collect();
+    assert!(!by.is_empty() && by.iter().all(|uid| *uid == nobody.uid.as_raw()), "variables reach nobody but its user: {by:?}");
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
