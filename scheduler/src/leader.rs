@@ -100,6 +100,11 @@ impl Leader {
         Self::with_session(options, SESSION)
     }
 
+    /// How long it may be silent.
+    pub(crate) fn session(&self) -> Duration {
+        self.lock.session
+    }
+
     pub(crate) fn with_session(options: PgConnectOptions, session: Duration) -> Self {
         let (lease, server, held) = (Lease::of(session), Arc::default(), Arc::default());
         Self { lock: Lock { options, session, lease, server, held }, keeper: None, stands_by: false }

@@ -19,6 +19,9 @@ use crate::store::StoreError;
 /// How long a commit is waited for that was under way while Postgres did not answer, once it does again: the connection that carries it may be one
 /// that the other end knows nothing of, where the kernel would wait for a quarter of an hour.
 const OVERDUE: Duration = Duration::from_secs(3);
+/// A commit that takes so many times as long as a leader may be silent is given up with its term: whatever holds it up, the connection that carries
+/// it forgotten, a lock on a table, a replica that confirms nothing, is told, and another server may try.
+const ENDLESS: u32 = 10;
 
 impl Driver {
     /// One term: decide, commit, act, until shutdown or a failed commit.
@@ -37,6 +40,7 @@ impl Driver {
         let mut view_due = None;
         loop {
             let committing = pipeline.committing_since();
+            let endless = committing.map(|since| since + self.leader.session() * ENDLESS);
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return self.settle(pipeline).await,
@@ -76,6 +80,7 @@ impl Driver {
                         return Err(StoreError::Unanswered);
                     }
                 }
+                () = until(endless), if endless.is_some() => return Err(StoreError::Unanswered),
                 () = until(look), if look.is_some() => {
                     let right = self.clock.is_right_again();
                     if right {

@@ -266,6 +266,24 @@ async fn while_a_batch_commits_the_next_is_decided_and_not_acted_on() {
 }
 
 #[tokio::test]
+async fn a_commit_that_nothing_is_heard_of_ends_its_term_and_the_next_goes_on() {
+    let database = TestDatabase::create().await;
+    let leader = Leader::with_session(database.options.clone(), Duration::from_millis(800));
+    let running = Running::of(leader, &database).await;
+    let mut held = hold_commits(&database).await;
+    let lost = asked(&running, submit("lost", None));
+    until_a_commit_waits(&database).await;
+    assert_eq!(in_time(lost).await, Err(RequestError::Unavailable));
+    let mut ready = running.cluster.readiness();
+    drop(in_time(ready.wait_for(|ready| !ready)).await);
+    sqlx::query("COMMIT").execute(&mut held).await.unwrap();
+    drop(in_time(ready.wait_for(|ready| *ready)).await);
+    submitted(in_time(asked(&running, submit("kept", None))).await.unwrap());
+    held.close().await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
 async fn a_failed_commit_takes_along_what_was_decided_after_it() {
     let database = TestDatabase::create().await;
     let running = Running::on(&database).await;
