@@ -45,7 +45,8 @@ fn env(section: &Section<'_>, has: Has) -> std::collections::BTreeMap<String, St
     for (name, value) in &variables {
         let field = section.field(&format!("env.{name}"));
         if !secrets::is_variable(name) {
-            let message = "is no name of a variable that shells pass on: letters, digits and '_', not beginning with a digit";
+            let message =
+                "is no name of a variable that shells pass on: letters, digits and '_', not beginning with a digit";
             section.findings().add(&field, message);
         }
         check(value, has, &field, section.findings());

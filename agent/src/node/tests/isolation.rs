@@ -76,8 +76,12 @@ async fn workers_of_an_agent_of_root_are_their_owners() {
     for path in [agent.files.log(order.job, order.generation, 0), agent.files.work(order.job).join("mine")] {
         assert_eq!(std::fs::metadata(path).unwrap().uid(), nobody.uid.as_raw());
     }
-    let by: Vec<u32> = std::fs::read_dir(seen.path()).unwrap().map(|of| of.unwrap().metadata().unwrap().uid()).collect();
-    assert!(!by.is_empty() && by.iter().all(|uid| *uid == nobody.uid.as_raw()), "variables reach nobody but its user: {by:?}");
+    let by: Vec<u32> =
+        std::fs::read_dir(seen.path()).unwrap().map(|of| of.unwrap().metadata().unwrap().uid()).collect();
+    assert!(
+        !by.is_empty() && by.iter().all(|uid| *uid == nobody.uid.as_raw()),
+        "variables reach nobody but its user: {by:?}"
+    );
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
