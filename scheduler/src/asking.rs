@@ -17,13 +17,15 @@ use headway_types::{JobId, Limit, Plan, PlanId, Timestamp, Unmoved};
 use tokio::sync::{oneshot, watch};
 
 use crate::planning::{LastRound, SolvedRound};
+use crate::shares::{Full, Shares};
 
 /// Between predictions that nobody asked for.
 const LEAST_REST: Duration = Duration::from_secs(60);
 /// And so many times as long as the last one took: they may cost two per cent of a processor.
 const REST_PER_WORK: u32 = 50;
-/// Questions that may wait for the thread; whoever asks beyond it is told to ask again.
+/// Questions that may wait for the thread, and of them of one user; whoever asks beyond it is told to ask again.
 const ERRANDS: usize = 64;
+const OF_ONE_USER: usize = 8;
 /// The loop answers people and agents: it goes before whoever answers what would be.
 const NICE: i32 = 10;
 /// How long a question about a round of so many jobs is waited for, and one about a larger round, which takes that long at least.
@@ -36,7 +38,29 @@ const PATIENCE_OF_LARGE: Duration = Duration::from_millis(50);
 pub struct Asking {
     round: LastRound,
     errands: SyncSender<Errand>,
+    places: Shares,
     foretold: watch::Receiver<Arc<Foretold>>,
+}
+
+/// Why a question has no answer, whatever was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    #[error("{0} questions of yours wait for their answers already")]
+    OfOne(usize),
+    #[error("{0} questions wait for their answers already")]
+    InAll(usize),
+    /// The log says why.
+    #[error("answering broke down; the scheduler's log says why")]
+    BrokeDown,
+}
+
+impl From<Full> for Unanswered {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::OfOne(most) => Self::OfOne(most),
+            Full::InAll(most) => Self::InAll(most),
+        }
+    }
 }
 
 /// The newest forecast, for those who show many jobs and ask nothing.
@@ -129,7 +153,8 @@ impl Asking {
         if let Err(error) = thread::Builder::new().name("asking".into()).spawn(move || run(&todo, desk)) {
             tracing::error!(error = &error as &dyn std::error::Error, "nobody answers questions about rounds");
         }
-        let asking = Self { round, errands, foretold };
+        let places = Shares::new(ERRANDS, OF_ONE_USER);
+        let asking = Self { round, errands, places, foretold };
         tokio::spawn(learn(asking.clone()));
         asking
     }
@@ -149,25 +174,32 @@ impl Asking {
         self.foretold.clone()
     }
 
-    /// One question about a round; `None` where answering it broke down, or too many ask.
-    pub async fn ask(&self, round: Arc<SolvedRound>, question: Question) -> Option<Result<Answer, AskError>> {
-        self.errand(move |desk| counterfactual::ask(&round.input, &round.plan, &mut desk.curves, &question)).await
+    /// One question of a user about a round.
+    pub async fn ask(
+        &self,
+        user: &str,
+        round: Arc<SolvedRound>,
+        question: Question,
+    ) -> Result<Result<Answer, AskError>, Unanswered> {
+        let work = move |desk: &mut Desk| counterfactual::ask(&round.input, &round.plan, &mut desk.curves, &question);
+        self.question(user, work).await
     }
 
     /// The same, with the plan that the answer was read off, where a round was solved for it.
     pub async fn ask_for_plan(
         &self,
+        user: &str,
         round: Arc<SolvedRound>,
         question: Question,
-    ) -> Option<Result<(Answer, Option<Plan>), AskError>> {
+    ) -> Result<Result<(Answer, Option<Plan>), AskError>, Unanswered> {
         let work =
             move |desk: &mut Desk| counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question);
-        self.errand(work).await
+        self.question(user, work).await
     }
 
-    /// What a round would come to with these jobs in it; `None` where finding out broke down.
-    pub async fn trial(&self, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Option<Trial> {
-        self.errand(move |desk| desk.trial(&round, jobs)).await?
+    /// What a round would come to with these jobs in it.
+    pub async fn trial(&self, user: &str, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Result<Trial, Unanswered> {
+        self.question(user, move |desk| desk.trial(&round, jobs)).await?.ok_or(Unanswered::BrokeDown)
     }
 
     /// What can be said at once of a job of the newest round; `None` where it is not part of one. Looks at that job alone.
@@ -191,17 +223,38 @@ impl Asking {
 
     /// The rest of what there is to say of a job of the newest round; `None` where it is not part of one, or where it is not known within the
     /// time that a caller can wait: then it is worked out all the same, and whoever asks next finds it.
-    pub async fn outcomes(&self, job: JobId) -> Option<Arc<Outcomes>> {
+    pub async fn outcomes(&self, user: &str, job: JobId) -> Option<Arc<Outcomes>> {
         let jobs = self.round()?.input.jobs.len();
         let patience = if jobs <= SMALL_ROUND { PATIENCE } else { PATIENCE_OF_LARGE };
         // When its turn comes it is about the round that is the newest then: many that wait must not keep as many rounds in memory.
         let newest = self.round.clone();
+        let place = self.places.enter(user).ok()?;
         let found = self.errand(move |desk| {
+            let _place = place;
             let round = newest.borrow().clone()?;
             round.input.jobs.binary_search_by_key(&job, |one| one.job).ok()?;
             desk.outcomes(&round, job)
         });
         tokio::time::timeout(patience, found).await.ok()??
+    }
+
+    /// Work that is done for whoever waits for it: where nobody does any more when its turn has come, it is left.
+    async fn question<T: Send + 'static>(
+        &self,
+        user: &str,
+        work: impl FnOnce(&mut Desk) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let place = self.places.enter(user)?;
+        let (reply, answer) = oneshot::channel();
+        let errand: Errand = Box::new(move |desk| {
+            // Taken until its turn is over, whether its asker waits or not.
+            let _place = place;
+            if !reply.is_closed() {
+                drop(reply.send(work(desk)));
+            }
+        });
+        self.errands.try_send(errand).map_err(|_| Unanswered::InAll(ERRANDS))?;
+        answer.await.map_err(|_| Unanswered::BrokeDown)
     }
 
     async fn errand<T: Send + 'static>(&self, work: impl FnOnce(&mut Desk) -> T + Send + 'static) -> Option<T> {
@@ -321,5 +374,52 @@ mod tests {
         let told = Foretold::of(&forecast, Timestamp(1));
         let places: Vec<Option<u32>> = jobs.iter().map(|job| told.starts.get(job).map(|(place, _)| *place)).collect();
         assert_eq!(places, [Some(3), Some(2), None, Some(1)]);
+    }
+
+    /// Somebody's thread, which is busy until it is let go.
+    async fn busy(asking: &Asking) -> std::sync::mpsc::Sender<()> {
+        let ((let_go, held), (began, begun)) = (std::sync::mpsc::channel::<()>(), oneshot::channel());
+        let other = asking.clone();
+        tokio::spawn(async move {
+            other
+                .question("busy", move |_| {
+                    drop(began.send(()));
+                    drop(held.recv());
+                })
+                .await
+        });
+        begun.await.unwrap();
+        let_go
+    }
+
+    #[tokio::test]
+    async fn who_asks_much_takes_nobody_elses_turn() {
+        let asking = Asking::new(watch::channel(None).1);
+        let let_go = busy(&asking).await;
+        let mut eves: Vec<_> = (0..OF_ONE_USER).map(|number| Box::pin(asking.question("eve", move |_| number))).collect();
+        for question in &mut eves {
+            assert!(futures::poll!(question).is_pending());
+        }
+        assert_eq!(asking.question("eve", |_| 0).await, Err(Unanswered::OfOne(OF_ONE_USER)));
+        let mut adas = Box::pin(asking.question("ada", |_| 7));
+        assert!(futures::poll!(&mut adas).is_pending());
+        drop(let_go);
+        assert_eq!(adas.await, Ok(7));
+        assert_eq!(futures::future::join_all(eves).await, (0..OF_ONE_USER).map(Ok).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn a_question_whose_asker_has_gone_is_not_worked_at() {
+        let asking = Asking::new(watch::channel(None).1);
+        let let_go = busy(&asking).await;
+        let worked = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = Arc::clone(&worked);
+        let mut gone =
+            Box::pin(asking.question("eve", move |_| seen.store(true, std::sync::atomic::Ordering::Relaxed)));
+        assert!(futures::poll!(&mut gone).is_pending());
+        drop((gone, let_go));
+        // It comes after the one that has gone.
+        assert_eq!(asking.question("ada", |_| 7).await, Ok(7));
+        assert!(!worked.load(std::sync::atomic::Ordering::Relaxed));
     }
 }

@@ -292,10 +292,6 @@ fn accept_dry_run(change: &mut Operation) {
     }
 }
 
-pub async fn serve(document: Bytes) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], document).into_response()
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
