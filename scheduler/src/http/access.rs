@@ -2,6 +2,7 @@
 //! What a request names in its path (a job, a project) is found here; what it names in its body, and what of a list its reader may
 //! see, is asked by the handler with the same rules.
 
+mod redacted;
 mod table;
 mod veil;
 mod veiled;

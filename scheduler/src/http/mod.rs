@@ -85,7 +85,6 @@ use headway_engine::event::{Actor, Request as EngineRequest};
 use headway_engine::outcome::Reply;
 use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Semaphore;
 
 use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache, Unidentified};
@@ -100,6 +99,7 @@ use crate::foretelling;
 use crate::kept::{Kept, Renewed};
 use crate::metrics;
 use crate::oidc::Provider;
+use crate::shares::Shares;
 use crate::shown::Show;
 use crate::store::{AuditEntry, AuditResult};
 use crate::web;
@@ -134,7 +134,7 @@ pub struct HttpState {
     /// Through whom people log in.
     oidc: Option<Arc<Provider>>,
     /// Places for commands beside jobs.
-    execs: Arc<Semaphore>,
+    execs: Shares,
     /// `None`: nodes are given no certificates here.
     enrolment: Option<Enrolment>,
 }
@@ -174,7 +174,7 @@ impl HttpState {
             scraped: Arc::new(Renewed::every(root::SCRAPE_REST)),
             trials,
             oidc: None,
-            execs: Arc::new(Semaphore::new(exec::AT_ONCE)),
+            execs: Shares::new(exec::AT_ONCE, exec::OF_ONE_USER),
             enrolment: None,
         }
     }
