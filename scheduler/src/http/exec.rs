@@ -174,3 +174,16 @@ fn line(of: &v1::ExecLine) -> Bytes {
     text.push(b'\n');
     text.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_own_places_are_taken_is_told_so_and_whoever_finds_none_is_told_that() {
+        let own = no_place(Full::OfOne(OF_ONE_USER));
+        assert_eq!((own.status(), own.code()), (StatusCode::TOO_MANY_REQUESTS, "too_many_commands"));
+        assert_eq!(own.detailed(), "8 commands of yours run beside jobs already");
+        assert_eq!(no_place(Full::InAll(AT_ONCE)).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+}

@@ -214,8 +214,8 @@ async fn plans_tell_of_a_closed_projects_jobs_what_they_get_and_neither_why_nor_
     let mut training = job_in("club");
     training["training"] = json!({"curve": {"1": 1.0, "2": 1.9}, "seq_len": 128, "precision": "bf16",
         "reference_batch": "8 sequences", "layouts": "auto"});
-    (training["name"], training["resources"]) = (json!("fitted"), json!({"gpus": "1-2"}));
-    let id = served.send_json(Method::POST, "ada", "/jobs", &training).await.id();
+    (training["name"], training["resources"]) = (json!("fitted"), json!({"gpus": {"min": 2, "max": 2}}));
+    let id = served.send_json(Method::POST, "ada", "/jobs?wait_for_nodes=true", &training).await.id();
     served.add_node_of(8).await;
     let of = |plan: &Value, list: &str| {
         plan[list].as_array().unwrap().iter().find(|one| one["job_id"] == json!(id)).cloned().unwrap_or_default()
