@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use headway_forecast::{Effort, Experience, Forecast, Method, Outlook, Start};
 use headway_planner::counterfactual::{self, Answer, AskError, Question};
 use headway_planner::funnel::{self, Stage};
-use headway_planner::{CurveCache, PlanInput, PlanJob, plan};
+use headway_planner::{CurveCache, Part, PlanInput, PlanJob, plan};
 use headway_types::{JobId, Limit, Plan, PlanId, Timestamp, Unmoved};
 use tokio::sync::{oneshot, watch};
 
@@ -26,6 +26,8 @@ const REST_PER_WORK: u32 = 50;
 /// Questions that may wait for the thread, and of them of one user; whoever asks beyond it is told to ask again.
 const ERRANDS: usize = 64;
 const OF_ONE_USER: usize = 8;
+/// What the goodput curves that a question lacks may take. What is made stays for the next.
+const CURVE_BUDGET: Duration = Duration::from_secs(20);
 /// The loop answers people and agents: it goes before whoever answers what would be.
 const NICE: i32 = 10;
 /// How long a question about a round of so many jobs is waited for, and one about a larger round, which takes that long at least.
@@ -49,6 +51,8 @@ pub enum Unanswered {
     OfOne(usize),
     #[error("{0} questions wait for their answers already")]
     InAll(usize),
+    #[error("the goodput curves that it takes are not ready within {} s", CURVE_BUDGET.as_secs())]
+    TooLong,
     /// The log says why.
     #[error("answering broke down; the scheduler's log says why")]
     BrokeDown,
@@ -181,8 +185,8 @@ impl Asking {
         round: Arc<SolvedRound>,
         question: Question,
     ) -> Result<Result<Answer, AskError>, Unanswered> {
-        let work = move |desk: &mut Desk| counterfactual::ask(&round.input, &round.plan, &mut desk.curves, &question);
-        self.question(user, work).await
+        let asked = self.ask_for_plan(user, round, question).await?;
+        Ok(asked.map(|(answer, _)| answer))
     }
 
     /// The same, with the plan that the answer was read off, where a round was solved for it.
@@ -192,14 +196,17 @@ impl Asking {
         round: Arc<SolvedRound>,
         question: Question,
     ) -> Result<Result<(Answer, Option<Plan>), AskError>, Unanswered> {
-        let work =
-            move |desk: &mut Desk| counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question);
-        self.question(user, work).await
+        let work = move |desk: &mut Desk, go_on: &dyn Fn() -> bool| match counterfactual::supposed(&round.input, &question) {
+            Err(unknown) => Some(Err(unknown)),
+            Ok(supposed) if !desk.has_curves(&supposed, go_on) => None,
+            Ok(_) => Some(counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question)),
+        };
+        self.question(user, work).await?.ok_or(Unanswered::TooLong)
     }
 
     /// What a round would come to with these jobs in it.
     pub async fn trial(&self, user: &str, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Result<Trial, Unanswered> {
-        self.question(user, move |desk| desk.trial(&round, jobs)).await?.ok_or(Unanswered::BrokeDown)
+        self.question(user, move |desk, go_on| desk.trial(&round, jobs, go_on)).await?
     }
 
     /// What can be said at once of a job of the newest round; `None` where it is not part of one. Looks at that job alone.
@@ -238,19 +245,23 @@ impl Asking {
         tokio::time::timeout(patience, found).await.ok()??
     }
 
-    /// Work that is done for whoever waits for it: where nobody does any more when its turn has come, it is left.
+    /// Work that is done for whoever waits for it: where nobody does any more when its turn has come, it is left. It is told whether to go on
+    /// before it begins with more.
     async fn question<T: Send + 'static>(
         &self,
         user: &str,
-        work: impl FnOnce(&mut Desk) -> T + Send + 'static,
+        work: impl FnOnce(&mut Desk, &dyn Fn() -> bool) -> T + Send + 'static,
     ) -> Result<T, Unanswered> {
         let place = self.places.enter(user)?;
         let (reply, answer) = oneshot::channel();
         let errand: Errand = Box::new(move |desk| {
             // Taken until its turn is over, whether its asker waits or not.
             let _place = place;
-            if !reply.is_closed() {
-                drop(reply.send(work(desk)));
+            let began = Instant::now();
+            let go_on = || !reply.is_closed() && began.elapsed() < CURVE_BUDGET;
+            if go_on() {
+                let done = work(desk, &go_on);
+                drop(reply.send(done));
             }
         });
         self.errands.try_send(errand).map_err(|_| Unanswered::InAll(ERRANDS))?;
@@ -308,14 +319,31 @@ impl Desk {
         })
     }
 
-    fn trial(&mut self, round: &SolvedRound, jobs: Vec<PlanJob>) -> Option<Trial> {
+    /// Makes the curves that a round lacks; whether all could be.
+    fn has_curves(&mut self, input: &PlanInput, go_on: &dyn Fn() -> bool) -> bool {
+        let mut parts = self.curves.ahead(input);
+        parts.iter_mut().take_while(|_| go_on()).for_each(Part::make);
+        let all = parts.iter().all(|part| part.lacks() == 0);
+        self.curves.take_back(parts);
+        all
+    }
+
+    fn trial(
+        &mut self,
+        round: &SolvedRound,
+        jobs: Vec<PlanJob>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Trial, Unanswered> {
         let ids = jobs.iter().map(|job| job.job).collect();
         let input = PlanInput::clone(&round.input).with(jobs);
+        if !self.has_curves(&input, go_on) {
+            return Err(Unanswered::TooLong);
+        }
         let plan = plan(&input, &mut self.curves)
             .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "trial round failed"));
-        let plan = plan.ok()?;
+        let plan = plan.map_err(|_| Unanswered::BrokeDown)?;
         let forecast = headway_forecast::starts(&input, &plan, &mut self.curves, &Effort::default(), &self.experience);
-        Some(Trial { jobs: ids, plan, forecast })
+        Ok(Trial { jobs: ids, plan, forecast })
     }
 
     /// The forecast of a round, or one lately made; what it says is remembered, to be compared with what comes.
@@ -354,6 +382,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use headway_planner::builder;
     use headway_types::IdSource;
 
     use super::*;
@@ -382,7 +411,7 @@ mod tests {
         let other = asking.clone();
         tokio::spawn(async move {
             other
-                .question("busy", move |_| {
+                .question("busy", move |_, _| {
                     drop(began.send(()));
                     drop(held.recv());
                 })
@@ -396,16 +425,25 @@ mod tests {
     async fn who_asks_much_takes_nobody_elses_turn() {
         let asking = Asking::new(watch::channel(None).1);
         let let_go = busy(&asking).await;
-        let mut eves: Vec<_> = (0..OF_ONE_USER).map(|number| Box::pin(asking.question("eve", move |_| number))).collect();
+        let mut eves: Vec<_> = (0..OF_ONE_USER).map(|number| Box::pin(asking.question("eve", move |_, _| number))).collect();
         for question in &mut eves {
             assert!(futures::poll!(question).is_pending());
         }
-        assert_eq!(asking.question("eve", |_| 0).await, Err(Unanswered::OfOne(OF_ONE_USER)));
-        let mut adas = Box::pin(asking.question("ada", |_| 7));
+        assert_eq!(asking.question("eve", |_, _| 0).await, Err(Unanswered::OfOne(OF_ONE_USER)));
+        let mut adas = Box::pin(asking.question("ada", |_, _| 7));
         assert!(futures::poll!(&mut adas).is_pending());
         drop(let_go);
         assert_eq!(adas.await, Ok(7));
         assert_eq!(futures::future::join_all(eves).await, (0..OF_ONE_USER).map(Ok).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn curves_are_made_as_long_as_somebody_waits_for_them() {
+        let input = builder::round(vec![builder::node(1, "H100-80G", 8)], vec![builder::job(1, 1, 8)]);
+        let mut desk = Desk::default();
+        assert!(!desk.has_curves(&input, &|| false));
+        assert!(desk.has_curves(&input, &|| true));
+        assert!(desk.has_curves(&input, &|| false), "they are kept");
     }
 
     #[tokio::test]
@@ -415,11 +453,11 @@ mod tests {
         let worked = Arc::new(std::sync::atomic::AtomicBool::new(false));
         let seen = Arc::clone(&worked);
         let mut gone =
-            Box::pin(asking.question("eve", move |_| seen.store(true, std::sync::atomic::Ordering::Relaxed)));
+            Box::pin(asking.question("eve", move |_, _| seen.store(true, std::sync::atomic::Ordering::Relaxed)));
         assert!(futures::poll!(&mut gone).is_pending());
         drop((gone, let_go));
         // It comes after the one that has gone.
-        assert_eq!(asking.question("ada", |_| 7).await, Ok(7));
+        assert_eq!(asking.question("ada", |_, _| 7).await, Ok(7));
         assert!(!worked.load(std::sync::atomic::Ordering::Relaxed));
     }
 }

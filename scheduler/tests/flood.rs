@@ -169,8 +169,9 @@ async fn ask_and_read_nothing(of: SocketAddr, paths: &[&str]) -> TcpStream {
 }
 
 fn resident_bytes() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    pages.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

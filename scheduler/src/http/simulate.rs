@@ -65,7 +65,9 @@ pub async fn simulate(
             Err(Problem::too_many("too_many_questions", many.to_string(), Duration::from_secs(1))
                 .hint("wait until some are answered"))
         }
-        Err(many @ Unanswered::InAll(_)) => Err(Problem::unavailable(many.to_string())),
+        Err(later @ (Unanswered::InAll(_) | Unanswered::TooLong)) => {
+            Err(Problem::unavailable(later.to_string()).hint("ask again, or suppose less at once"))
+        }
         Err(Unanswered::BrokeDown) => Err(Problem::internal()),
     }
 }

@@ -6,7 +6,11 @@ use super::AskError;
 use super::question::{Question, Supposition};
 use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
 
-pub(super) fn supposed(input: &PlanInput, question: &Question) -> Result<PlanInput, AskError> {
+/// The round that an answer is read off.
+///
+/// # Errors
+/// A question about what the round does not know.
+pub fn supposed(input: &PlanInput, question: &Question) -> Result<PlanInput, AskError> {
     let mut supposed = input.clone();
     let is_job = |one: &Supposition| matches!(one, Supposition::Job { .. });
     for run in question.suppose.chunk_by(|one, other| is_job(one) && is_job(other)) {
