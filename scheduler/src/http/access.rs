@@ -308,6 +308,13 @@ impl Principal {
         (!projects.is_empty()).then(|| OutOfSight { projects, but_of: self.name().to_owned() })
     }
 
+    /// What this reader may not read, known or not; `None`: nothing.
+    pub fn out_of_reading(&self, view: &View) -> Option<OutOfSight> {
+        let unread = |project: &&String| self.sees(view, project, "") != Seen::Whole;
+        let projects: BTreeSet<String> = view.projects.keys().filter(unread).cloned().collect();
+        (!projects.is_empty()).then(|| OutOfSight { projects, but_of: self.name().to_owned() })
+    }
+
     /// Whether lists hide nothing from this reader, whatever is in them.
     pub fn sees_all(&self, view: &View) -> bool {
         view.projects.keys().all(|project| self.sees(view, project, "") == Seen::Whole)

@@ -216,6 +216,12 @@ async fn plans_tell_of_a_closed_projects_jobs_what_they_get_and_neither_why_nor_
         "reference_batch": "8 sequences", "layouts": "auto"});
     (training["name"], training["resources"]) = (json!("fitted"), json!({"gpus": {"min": 2, "max": 2}}));
     let id = served.send_json(Method::POST, "ada", "/jobs?wait_for_nodes=true", &training).await.id();
+    for who in ["ada", "vic", "bob", "eve"] {
+        let queue = served.get(who, "/queue").await.body;
+        let row = queue["items"].as_array().unwrap().iter().find(|row| row["job_id"] == json!(id)).unwrap().clone();
+        let told = row["waiting"]["headline"] != "It waits; why is told to members of its project";
+        assert_eq!(told, ["ada", "vic"].contains(&who), "{who}: {row}");
+    }
     served.add_node_of(8).await;
     let of = |plan: &Value, list: &str| {
         plan[list].as_array().unwrap().iter().find(|one| one["job_id"] == json!(id)).cloned().unwrap_or_default()
@@ -231,6 +237,7 @@ async fn plans_tell_of_a_closed_projects_jobs_what_they_get_and_neither_why_nor_
         assert!(moved["goodput_after_tokens_per_second"].as_f64() > Some(0.0), "{who}: {moved}");
         let input = served.until(who, &format!("{path}/input"), |told| told.status == StatusCode::OK).await;
         assert!(input.body.to_string().contains(&id));
+        assert!(served.get(who, "/goodput").await.body["jobs"].to_string().contains(&id), "{who}");
     }
     for who in ["bob", "eve"] {
         let plan = served.get(who, &path).await.body;
@@ -244,6 +251,11 @@ async fn plans_tell_of_a_closed_projects_jobs_what_they_get_and_neither_why_nor_
         for told in [&verdict["headline"], &moved["reason"]] {
             assert_eq!(told, "Why is told to members of its project", "{who}");
         }
+        // Nor is it told elsewhere.
+        let goodput = served.get(who, "/goodput").await.body;
+        assert!(!goodput.to_string().contains(&id), "{who}: {goodput}");
+        let named = served.get(who, &format!("/goodput?jobs={id}")).await;
+        assert_eq!(named.problem(StatusCode::FORBIDDEN), "forbidden");
         // What it gets is told of a job of an open project with the reasons.
         let open = plan["verdicts"].as_array().unwrap().iter().find(|one| one["job_name"] == "of-free").unwrap();
         assert!(!open["reasons"].as_array().unwrap().is_empty(), "{open}");
