@@ -264,6 +264,14 @@ mod tests {
     }
 
     #[test]
+    fn one_address_has_few_of_the_places_for_agents() {
+        for files in [1_024, 65_536, 1 << 20] {
+            let limits = Limits::of_agents(files);
+            assert!(limits.from_one_address <= limits.strangers / 8, "{limits:?}");
+        }
+    }
+
+    #[test]
     fn a_network_of_ipv6_is_one_address() {
         let [one, other] = ["2001:db8::1", "2001:db8::ffff:2"].map(|text| network(text.parse().ok()));
         assert_eq!(one, other);
