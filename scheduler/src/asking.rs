@@ -196,11 +196,12 @@ impl Asking {
         round: Arc<SolvedRound>,
         question: Question,
     ) -> Result<Result<(Answer, Option<Plan>), AskError>, Unanswered> {
-        let work = move |desk: &mut Desk, go_on: &dyn Fn() -> bool| match counterfactual::supposed(&round.input, &question) {
-            Err(unknown) => Some(Err(unknown)),
-            Ok(supposed) if !desk.has_curves(&supposed, go_on) => None,
-            Ok(_) => Some(counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question)),
-        };
+        let work =
+            move |desk: &mut Desk, go_on: &dyn Fn() -> bool| match counterfactual::supposed(&round.input, &question) {
+                Err(unknown) => Some(Err(unknown)),
+                Ok(supposed) if !desk.has_curves(&supposed, go_on) => None,
+                Ok(_) => Some(counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question)),
+            };
         self.question(user, work).await?.ok_or(Unanswered::TooLong)
     }
 
@@ -425,7 +426,8 @@ mod tests {
     async fn who_asks_much_takes_nobody_elses_turn() {
         let asking = Asking::new(watch::channel(None).1);
         let let_go = busy(&asking).await;
-        let mut eves: Vec<_> = (0..OF_ONE_USER).map(|number| Box::pin(asking.question("eve", move |_, _| number))).collect();
+        let mut eves: Vec<_> =
+            (0..OF_ONE_USER).map(|number| Box::pin(asking.question("eve", move |_, _| number))).collect();
         for question in &mut eves {
             assert!(futures::poll!(question).is_pending());
         }

@@ -13,8 +13,8 @@ use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::store::{GrantError, Purse, SecretId, SecretOwner, Store, StoreError, TokenHash};
 use headway_scheduler::{
-    Advertised, InitialToken, Keyring, PrivatePostgres, Retention, SecretsKey, ServerConfig, ServerError, Speed, TlsPaths, serve,
-    serve_reporting,
+    Advertised, InitialToken, Keyring, PrivatePostgres, Retention, SecretsKey, ServerConfig, ServerError, Speed,
+    TlsPaths, serve, serve_reporting,
 };
 use headway_types::TokenScope;
 use sqlx::ConnectOptions as _;

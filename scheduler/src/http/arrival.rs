@@ -119,9 +119,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_is_too_long_is_refused_whether_it_says_so_or_not() {
-        for (arrivals, most) in
-            [(Arrivals::of_users(), BODY_BYTES), (Arrivals::of_strangers(), STRANGERS_BODY_BYTES)]
-        {
+        for (arrivals, most) in [(Arrivals::of_users(), BODY_BYTES), (Arrivals::of_strangers(), STRANGERS_BODY_BYTES)] {
             let long = Request::post("/jobs").body(Body::from(vec![0; most + 1])).unwrap();
             assert_eq!(refusal(&arrivals, long).await, StatusCode::PAYLOAD_TOO_LARGE);
             let piece = Bytes::from(vec![0; most / 2]);

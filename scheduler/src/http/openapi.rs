@@ -4,8 +4,7 @@ mod replies;
 mod statuses;
 
 use axum::body::Bytes;
-use axum::http::{Method, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::Method;
 use headway_api::v1;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};

@@ -75,7 +75,15 @@ pub async fn simulate(
 /// Whether a round with all of it is still worth solving for an answer.
 fn check(body: &v1::SimulationRequest) -> Result<(), Problem> {
     let v1::SimulationRequest {
-        jobs, jobs_gone, priorities, quotas, rows, nodes_back, nodes_gone, more_nodes, force: _,
+        jobs,
+        jobs_gone,
+        priorities,
+        quotas,
+        rows,
+        nodes_back,
+        nodes_gone,
+        more_nodes,
+        force: _,
     } = body;
     let counts = [jobs.len(), jobs_gone.len(), priorities.len(), quotas.len(), rows.len()];
     let of_nodes = [nodes_back.len(), nodes_gone.len(), more_nodes.len()];

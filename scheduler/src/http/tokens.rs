@@ -50,8 +50,9 @@ pub async fn create_token(
         identity,
         of_session: false,
     };
-    let made = state.cluster.store().create_token_within(MOST_TOKENS, &new, &TokenHash::of(&secret), now, state.deed());
-    let token = made.await?.ok_or_else(|| too_many_tokens(user.as_deref().unwrap_or_default()))?;
+    let (store, hash) = (state.cluster.store(), TokenHash::of(&secret));
+    let made = store.create_token_within(MOST_TOKENS, &new, &hash, now, state.deed()).await?;
+    let token = made.ok_or_else(|| too_many_tokens(user.as_deref().unwrap_or_default()))?;
     tracing::info!(token_id = %token.id, by = caller.name(), user, %scope, "token created");
     Ok((StatusCode::CREATED, Json(v1::CreatedToken { token: conversions::token(&token), secret })).into_response())
 }

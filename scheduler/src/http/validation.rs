@@ -83,7 +83,9 @@ fn tell_starts(verdicts: Vec<&mut v1::JobValidation>, trial: &Trial, now: Timest
 async fn trial(state: &HttpState, caller: &Principal, specs: &[&JobSpec]) -> Result<Trial, String> {
     let round = state.asking.round().ok_or("no round has been planned yet")?;
     let jobs = round.input.submitted(specs.iter().copied(), caller.name());
-    within(TRIAL_TIME, state.asking.trial(caller.name(), round, jobs)).await.inspect_err(|_| metrics::answer_left_out("trial"))
+    within(TRIAL_TIME, state.asking.trial(caller.name(), round, jobs))
+        .await
+        .inspect_err(|_| metrics::answer_left_out("trial"))
 }
 
 async fn within<T>(limit: Duration, trial: impl Future<Output = Result<T, Unanswered>>) -> Result<T, String> {

@@ -65,9 +65,8 @@ pub(super) async fn serve(
         within_drain(serving, &stop, ServerError::Agents)
     };
     let ((of_nodes, nodes), (of_strangers, strangers)) = (mpsc::channel(ACCEPTED), mpsc::channel(ACCEPTED));
-    let serving = async {
-        tokio::try_join!(answer(for_nodes(), nodes), answer(for_strangers(), strangers)).map(|((), ())| ())
-    };
+    let serving =
+        async { tokio::try_join!(answer(for_nodes(), nodes), answer(for_strangers(), strangers)).map(|((), ())| ()) };
     tokio::select! {
         served = serving => served,
         never = accept(listener, visitors, entrance, Halls { of_nodes, of_strangers }) => match never {},

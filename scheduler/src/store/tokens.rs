@@ -128,7 +128,9 @@ pub(super) async fn lock_admins(connection: &mut PgConnection, now: Timestamp) -
 
 /// How many tokens of a user open something. The user is locked: of two that are made at once, the later counts the earlier.
 async fn living(connection: &mut PgConnection, user: &str, now: Timestamp) -> Result<i64, sqlx::Error> {
-    sqlx::query!("SELECT name FROM users WHERE name = $1 FOR NO KEY UPDATE", user).fetch_optional(&mut *connection).await?;
+    sqlx::query!("SELECT name FROM users WHERE name = $1 FOR NO KEY UPDATE", user)
+        .fetch_optional(&mut *connection)
+        .await?;
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "living!" FROM tokens
         WHERE user_name = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2) AND NOT of_session"#,
@@ -154,7 +156,8 @@ impl Store {
         now: Timestamp,
         deed: Option<AuditEntry>,
     ) -> Result<Token, StoreError> {
-        let token = self.create(new, hash, now, deed, i64::MAX).await.map_err(StoreError::during("creating a token"))?;
+        let token =
+            self.create(new, hash, now, deed, i64::MAX).await.map_err(StoreError::during("creating a token"))?;
         self.unknown_tokens.forget(hash);
         Ok(token.expect("nobody has so many"))
     }

@@ -226,7 +226,8 @@ async fn plans_tell_of_a_closed_projects_jobs_what_they_get_and_neither_why_nor_
     let of = |plan: &Value, list: &str| {
         plan[list].as_array().unwrap().iter().find(|one| one["job_id"] == json!(id)).cloned().unwrap_or_default()
     };
-    let started = served.until("ada", "/plans/current", |told| told.body["moves"].is_array() && !of(&told.body, "moves").is_null());
+    let started = served
+        .until("ada", "/plans/current", |told| told.body["moves"].is_array() && !of(&told.body, "moves").is_null());
     let path = format!("/plans/{}", started.await.body["id"].as_str().unwrap());
     let parent = served.get("ada", &path).await.body["parent_id"].clone();
     for who in ["ada", "vic", "opal"] {

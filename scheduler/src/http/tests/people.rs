@@ -97,8 +97,10 @@ async fn a_user_has_so_many_tokens_and_lists_are_paged() {
     for token in 1..99 {
         assert_eq!(make("eve", json!({"name": format!("t{token}")})).await.status, StatusCode::CREATED);
     }
-    let (one, other) =
-        tokio::join!(make("eve", json!({"name": "one"})), make("root", json!({"name": "other", "user": "eve", "scope": "viewer"})));
+    let (one, other) = tokio::join!(
+        make("eve", json!({"name": "one"})),
+        make("root", json!({"name": "other", "user": "eve", "scope": "viewer"}))
+    );
     let statuses = std::collections::BTreeSet::from([one.status.as_u16(), other.status.as_u16()]);
     assert_eq!(statuses, [201, 409].into(), "of two at once one is too many");
     let refused = make("eve", json!({"name": "more"})).await;
