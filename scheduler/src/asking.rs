@@ -12,18 +12,22 @@ use std::time::{Duration, Instant};
 use headway_forecast::{Effort, Experience, Forecast, Method, Outlook, Start};
 use headway_planner::counterfactual::{self, Answer, AskError, Question};
 use headway_planner::funnel::{self, Stage};
-use headway_planner::{CurveCache, PlanInput, PlanJob, plan};
+use headway_planner::{CurveCache, Part, PlanInput, PlanJob, plan};
 use headway_types::{JobId, Limit, Plan, PlanId, Timestamp, Unmoved};
 use tokio::sync::{oneshot, watch};
 
 use crate::planning::{LastRound, SolvedRound};
+use crate::shares::{Full, Shares};
 
 /// Between predictions that nobody asked for.
 const LEAST_REST: Duration = Duration::from_secs(60);
 /// And so many times as long as the last one took: they may cost two per cent of a processor.
 const REST_PER_WORK: u32 = 50;
-/// Questions that may wait for the thread; whoever asks beyond it is told to ask again.
+/// Questions that may wait for the thread, and of them of one user; whoever asks beyond it is told to ask again.
 const ERRANDS: usize = 64;
+const OF_ONE_USER: usize = 8;
+/// What the goodput curves that a question lacks may take. What is made stays for the next.
+const CURVE_BUDGET: Duration = Duration::from_secs(20);
 /// The loop answers people and agents: it goes before whoever answers what would be.
 const NICE: i32 = 10;
 /// How long a question about a round of so many jobs is waited for, and one about a larger round, which takes that long at least.
@@ -36,7 +40,31 @@ const PATIENCE_OF_LARGE: Duration = Duration::from_millis(50);
 pub struct Asking {
     round: LastRound,
     errands: SyncSender<Errand>,
+    places: Shares,
     foretold: watch::Receiver<Arc<Foretold>>,
+}
+
+/// Why a question has no answer, whatever was asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unanswered {
+    #[error("{0} questions of yours wait for their answers already")]
+    OfOne(usize),
+    #[error("{0} questions wait for their answers already")]
+    InAll(usize),
+    #[error("the goodput curves that it takes are not ready within {} s", CURVE_BUDGET.as_secs())]
+    TooLong,
+    /// The log says why.
+    #[error("answering broke down; the scheduler's log says why")]
+    BrokeDown,
+}
+
+impl From<Full> for Unanswered {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::OfOne(most) => Self::OfOne(most),
+            Full::InAll(most) => Self::InAll(most),
+        }
+    }
 }
 
 /// The newest forecast, for those who show many jobs and ask nothing.
@@ -129,7 +157,8 @@ impl Asking {
         if let Err(error) = thread::Builder::new().name("asking".into()).spawn(move || run(&todo, desk)) {
             tracing::error!(error = &error as &dyn std::error::Error, "nobody answers questions about rounds");
         }
-        let asking = Self { round, errands, foretold };
+        let places = Shares::new(ERRANDS, OF_ONE_USER);
+        let asking = Self { round, errands, places, foretold };
         tokio::spawn(learn(asking.clone()));
         asking
     }
@@ -149,25 +178,36 @@ impl Asking {
         self.foretold.clone()
     }
 
-    /// One question about a round; `None` where answering it broke down, or too many ask.
-    pub async fn ask(&self, round: Arc<SolvedRound>, question: Question) -> Option<Result<Answer, AskError>> {
-        self.errand(move |desk| counterfactual::ask(&round.input, &round.plan, &mut desk.curves, &question)).await
+    /// One question of a user about a round.
+    pub async fn ask(
+        &self,
+        user: &str,
+        round: Arc<SolvedRound>,
+        question: Question,
+    ) -> Result<Result<Answer, AskError>, Unanswered> {
+        let asked = self.ask_for_plan(user, round, question).await?;
+        Ok(asked.map(|(answer, _)| answer))
     }
 
     /// The same, with the plan that the answer was read off, where a round was solved for it.
     pub async fn ask_for_plan(
         &self,
+        user: &str,
         round: Arc<SolvedRound>,
         question: Question,
-    ) -> Option<Result<(Answer, Option<Plan>), AskError>> {
+    ) -> Result<Result<(Answer, Option<Plan>), AskError>, Unanswered> {
         let work =
-            move |desk: &mut Desk| counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question);
-        self.errand(work).await
+            move |desk: &mut Desk, go_on: &dyn Fn() -> bool| match counterfactual::supposed(&round.input, &question) {
+                Err(unknown) => Some(Err(unknown)),
+                Ok(supposed) if !desk.has_curves(&supposed, go_on) => None,
+                Ok(_) => Some(counterfactual::ask_for_plan(&round.input, &round.plan, &mut desk.curves, &question)),
+            };
+        self.question(user, work).await?.ok_or(Unanswered::TooLong)
     }
 
-    /// What a round would come to with these jobs in it; `None` where finding out broke down.
-    pub async fn trial(&self, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Option<Trial> {
-        self.errand(move |desk| desk.trial(&round, jobs)).await?
+    /// What a round would come to with these jobs in it.
+    pub async fn trial(&self, user: &str, round: Arc<SolvedRound>, jobs: Vec<PlanJob>) -> Result<Trial, Unanswered> {
+        self.question(user, move |desk, go_on| desk.trial(&round, jobs, go_on)).await?
     }
 
     /// What can be said at once of a job of the newest round; `None` where it is not part of one. Looks at that job alone.
@@ -191,17 +231,42 @@ impl Asking {
 
     /// The rest of what there is to say of a job of the newest round; `None` where it is not part of one, or where it is not known within the
     /// time that a caller can wait: then it is worked out all the same, and whoever asks next finds it.
-    pub async fn outcomes(&self, job: JobId) -> Option<Arc<Outcomes>> {
+    pub async fn outcomes(&self, user: &str, job: JobId) -> Option<Arc<Outcomes>> {
         let jobs = self.round()?.input.jobs.len();
         let patience = if jobs <= SMALL_ROUND { PATIENCE } else { PATIENCE_OF_LARGE };
         // When its turn comes it is about the round that is the newest then: many that wait must not keep as many rounds in memory.
         let newest = self.round.clone();
+        let place = self.places.enter(user).ok()?;
         let found = self.errand(move |desk| {
+            let _place = place;
             let round = newest.borrow().clone()?;
             round.input.jobs.binary_search_by_key(&job, |one| one.job).ok()?;
             desk.outcomes(&round, job)
         });
         tokio::time::timeout(patience, found).await.ok()??
+    }
+
+    /// Work that is done for whoever waits for it: where nobody does any more when its turn has come, it is left. It is told whether to go on
+    /// before it begins with more.
+    async fn question<T: Send + 'static>(
+        &self,
+        user: &str,
+        work: impl FnOnce(&mut Desk, &dyn Fn() -> bool) -> T + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let place = self.places.enter(user)?;
+        let (reply, answer) = oneshot::channel();
+        let errand: Errand = Box::new(move |desk| {
+            // Taken until its turn is over, whether its asker waits or not.
+            let _place = place;
+            let began = Instant::now();
+            let go_on = || !reply.is_closed() && began.elapsed() < CURVE_BUDGET;
+            if go_on() {
+                let done = work(desk, &go_on);
+                drop(reply.send(done));
+            }
+        });
+        self.errands.try_send(errand).map_err(|_| Unanswered::InAll(ERRANDS))?;
+        answer.await.map_err(|_| Unanswered::BrokeDown)
     }
 
     async fn errand<T: Send + 'static>(&self, work: impl FnOnce(&mut Desk) -> T + Send + 'static) -> Option<T> {
@@ -255,14 +320,31 @@ impl Desk {
         })
     }
 
-    fn trial(&mut self, round: &SolvedRound, jobs: Vec<PlanJob>) -> Option<Trial> {
+    /// Makes the curves that a round lacks; whether all could be.
+    fn has_curves(&mut self, input: &PlanInput, go_on: &dyn Fn() -> bool) -> bool {
+        let mut parts = self.curves.ahead(input);
+        parts.iter_mut().take_while(|_| go_on()).for_each(Part::make);
+        let all = parts.iter().all(|part| part.lacks() == 0);
+        self.curves.take_back(parts);
+        all
+    }
+
+    fn trial(
+        &mut self,
+        round: &SolvedRound,
+        jobs: Vec<PlanJob>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Trial, Unanswered> {
         let ids = jobs.iter().map(|job| job.job).collect();
         let input = PlanInput::clone(&round.input).with(jobs);
+        if !self.has_curves(&input, go_on) {
+            return Err(Unanswered::TooLong);
+        }
         let plan = plan(&input, &mut self.curves)
             .inspect_err(|error| tracing::warn!(error = error as &dyn std::error::Error, "trial round failed"));
-        let plan = plan.ok()?;
+        let plan = plan.map_err(|_| Unanswered::BrokeDown)?;
         let forecast = headway_forecast::starts(&input, &plan, &mut self.curves, &Effort::default(), &self.experience);
-        Some(Trial { jobs: ids, plan, forecast })
+        Ok(Trial { jobs: ids, plan, forecast })
     }
 
     /// The forecast of a round, or one lately made; what it says is remembered, to be compared with what comes.
@@ -301,6 +383,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use headway_planner::builder;
     use headway_types::IdSource;
 
     use super::*;
@@ -321,5 +404,62 @@ mod tests {
         let told = Foretold::of(&forecast, Timestamp(1));
         let places: Vec<Option<u32>> = jobs.iter().map(|job| told.starts.get(job).map(|(place, _)| *place)).collect();
         assert_eq!(places, [Some(3), Some(2), None, Some(1)]);
+    }
+
+    /// Somebody's thread, which is busy until it is let go.
+    async fn busy(asking: &Asking) -> std::sync::mpsc::Sender<()> {
+        let ((let_go, held), (began, begun)) = (std::sync::mpsc::channel::<()>(), oneshot::channel());
+        let other = asking.clone();
+        tokio::spawn(async move {
+            other
+                .question("busy", move |_, _| {
+                    drop(began.send(()));
+                    drop(held.recv());
+                })
+                .await
+        });
+        begun.await.unwrap();
+        let_go
+    }
+
+    #[tokio::test]
+    async fn who_asks_much_takes_nobody_elses_turn() {
+        let asking = Asking::new(watch::channel(None).1);
+        let let_go = busy(&asking).await;
+        let mut eves: Vec<_> =
+            (0..OF_ONE_USER).map(|number| Box::pin(asking.question("eve", move |_, _| number))).collect();
+        for question in &mut eves {
+            assert!(futures::poll!(question).is_pending());
+        }
+        assert_eq!(asking.question("eve", |_, _| 0).await, Err(Unanswered::OfOne(OF_ONE_USER)));
+        let mut adas = Box::pin(asking.question("ada", |_, _| 7));
+        assert!(futures::poll!(&mut adas).is_pending());
+        drop(let_go);
+        assert_eq!(adas.await, Ok(7));
+        assert_eq!(futures::future::join_all(eves).await, (0..OF_ONE_USER).map(Ok).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn curves_are_made_as_long_as_somebody_waits_for_them() {
+        let input = builder::round(vec![builder::node(1, "H100-80G", 8)], vec![builder::job(1, 1, 8)]);
+        let mut desk = Desk::default();
+        assert!(!desk.has_curves(&input, &|| false));
+        assert!(desk.has_curves(&input, &|| true));
+        assert!(desk.has_curves(&input, &|| false), "they are kept");
+    }
+
+    #[tokio::test]
+    async fn a_question_whose_asker_has_gone_is_not_worked_at() {
+        let asking = Asking::new(watch::channel(None).1);
+        let let_go = busy(&asking).await;
+        let worked = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = Arc::clone(&worked);
+        let mut gone =
+            Box::pin(asking.question("eve", move |_, _| seen.store(true, std::sync::atomic::Ordering::Relaxed)));
+        assert!(futures::poll!(&mut gone).is_pending());
+        drop((gone, let_go));
+        // It comes after the one that has gone.
+        assert_eq!(asking.question("ada", |_, _| 7).await, Ok(7));
+        assert!(!worked.load(std::sync::atomic::Ordering::Relaxed));
     }
 }

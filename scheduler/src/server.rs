@@ -31,8 +31,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::agents::Entrance;
 pub use self::certificate::{CertificateError, Certificates};
-use self::connections::{Connections, Limits};
-pub(crate) use self::connections::{Visitor, network};
+#[cfg(test)]
+pub(crate) use self::connections::Patience;
+pub(crate) use self::connections::{Connections, Limits, Visitor, network};
 use self::door::Door;
 use crate::audit::sealer;
 use crate::authority::{Authorities, AuthoritiesError};

@@ -1,9 +1,16 @@
 //! The web UI, embedded into the binary: hashed assets with a long cache life, `index.html` for every page of the
 //! application. It never answers below `/api`, and never needs `web/dist` to exist when the binary is built.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use rust_embed::RustEmbed;
+use bytes::Bytes;
+use rust_embed::{EmbeddedFile, RustEmbed};
+
+use crate::kept::Kept;
 
 #[derive(RustEmbed)]
 #[folder = "../web/dist"]
@@ -38,37 +45,57 @@ pub fn licenses() -> String {
     parts.join(&format!("\n{}\n", "=".repeat(80)))
 }
 
+/// The same, for whoever asks a server.
+pub fn kept_licenses() -> &'static Kept {
+    static KEPT: LazyLock<Kept> = LazyLock::new(|| Kept::new(licenses()));
+    &KEPT
+}
+
 /// The page or asset at `uri`, or `None` where the UI has nothing to say (another method, or a path of the API).
-pub fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+pub async fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
     let path = uri.path().trim_start_matches('/');
     if !matches!(*method, Method::GET | Method::HEAD) || path == "api" || path.starts_with("api/") {
         return None;
     }
     if let Some(file) = Dist::get(path) {
-        return Some(asset(path, &file, headers));
+        return Some(asset(path, file, headers).await);
     }
     if path.starts_with(HASHED) {
         return None;
     }
     let page = if path.trim_end_matches('/') == REFERENCE.0 { REFERENCE.1 } else { "index.html" };
     Some(match Dist::get(page) {
-        Some(file) => asset(page, &file, headers),
+        Some(file) => asset(page, file, headers).await,
         None => respond(StatusCode::OK, "text/html; charset=utf-8", "no-store", NOT_BUILT.into_response()),
     })
 }
 
-fn asset(path: &str, file: &rust_embed::EmbeddedFile, headers: &HeaderMap) -> Response {
+async fn asset(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
     let tag = format!("\"{}\"", hex::encode(&file.metadata.sha256_hash()[..16]));
     let cache = if path.starts_with(HASHED) { "public, max-age=31536000, immutable" } else { "no-cache" };
     let fresh = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
+    let media = media_type(path);
     let (status, body) = if fresh {
         (StatusCode::NOT_MODIFIED, ().into_response())
     } else {
-        (StatusCode::OK, file.data.clone().into_owned().into_response())
+        (StatusCode::OK, kept(file).told(media, headers).await)
     };
-    let mut response = respond(status, media_type(path), cache, body);
+    let mut response = respond(status, media, cache, body);
     response.headers_mut().insert(header::ETAG, HeaderValue::from_str(&tag).expect("a quoted hex string is a header"));
     response
+}
+
+/// A file, known by its content: of a binary that was built for debugging they are read anew from disk, and may have changed.
+fn kept(file: EmbeddedFile) -> Kept {
+    static KEPT: Mutex<BTreeMap<[u8; 32], Kept>> = Mutex::new(BTreeMap::new());
+    let mut all = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = all.entry(file.metadata.sha256_hash()).or_insert_with(|| {
+        Kept::new(match file.data {
+            Cow::Borrowed(bytes) => Bytes::from_static(bytes),
+            Cow::Owned(bytes) => bytes.into(),
+        })
+    });
+    kept.clone()
 }
 
 fn respond(status: StatusCode, media: &'static str, cache: &'static str, mut response: Response) -> Response {
@@ -103,14 +130,14 @@ fn media_type(path: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    fn get(path: &'static str) -> Option<Response> {
-        page(&Method::GET, &Uri::from_static(path), &HeaderMap::new())
+    async fn get(path: &'static str) -> Option<Response> {
+        page(&Method::GET, &Uri::from_static(path), &HeaderMap::new()).await
     }
 
-    #[test]
-    fn pages_of_the_application_are_html_with_a_content_security_policy() {
+    #[tokio::test]
+    async fn pages_of_the_application_are_html_with_a_content_security_policy() {
         for path in ["/", "/jobs", "/jobs/0192", "/docs"] {
-            let response = get(path).expect("a page");
+            let response = get(path).await.expect("a page");
             assert_eq!(response.status(), StatusCode::OK);
             assert_eq!(response.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
             let policy = response.headers()[header::CONTENT_SECURITY_POLICY].to_str().expect("text");
@@ -118,19 +145,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_reference_is_a_page_of_its_own() {
-        let tag = |path| get(path).and_then(|page| page.headers().get(header::ETAG).cloned());
+    #[tokio::test]
+    async fn the_reference_is_a_page_of_its_own() {
+        let tag = async |path| get(path).await.and_then(|page| page.headers().get(header::ETAG).cloned());
         let built = Dist::get("docs.html").is_some();
-        assert_eq!((tag("/docs").is_some(), tag("/docs") != tag("/jobs")), (built, built));
-        assert_eq!(tag("/docs/"), tag("/docs"));
+        let (docs, jobs) = (tag("/docs").await, tag("/jobs").await);
+        assert_eq!((docs.is_some(), docs != jobs), (built, built));
+        assert_eq!(tag("/docs/").await, docs);
     }
 
-    #[test]
-    fn the_api_and_missing_assets_are_not_pages() {
-        assert!(get("/api/v1/nothing").is_none());
-        assert!(get("/assets/gone-1234.js").is_none());
-        assert!(page(&Method::POST, &Uri::from_static("/"), &HeaderMap::new()).is_none());
+    #[tokio::test]
+    async fn the_api_and_missing_assets_are_not_pages() {
+        assert!(get("/api/v1/nothing").await.is_none());
+        assert!(get("/assets/gone-1234.js").await.is_none());
+        assert!(page(&Method::POST, &Uri::from_static("/"), &HeaderMap::new()).await.is_none());
     }
 
     #[test]

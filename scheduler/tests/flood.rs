@@ -129,3 +129,68 @@ async fn an_agent_comes_in_past_strangers_at_its_own_door() {
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "it is let in, and says nothing: {refused}");
     assert!(began.elapsed() < Duration::from_secs(1));
 }
+
+/// What a request may hold of memory whose sender is not known, as its reply is not read.
+const COST: u64 = 64 * 1024;
+const CONNECTIONS: u32 = 12;
+const STREAMS: u32 = 48;
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// A connection of HTTP/2 whose windows are shut, with as many requests as it may have; returns once all heads have come.
+async fn ask_and_read_nothing(of: SocketAddr, paths: &[&str]) -> TcpStream {
+    const SHUT: &[u8] = &[0, 4, 0, 0, 0, 0];
+    const GET: u8 = 0x82;
+    const HTTP: u8 = 0x86;
+    const GZIP: u8 = 0x90;
+    let mut said = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    said.extend(frame(4, 0, 0, SHUT));
+    for (number, path) in (0..STREAMS).zip(paths.iter().cycle()) {
+        // Path and authority are written out behind the index of their names (RFC 7541).
+        let path = [&[0x04, u8::try_from(path.len()).unwrap()], path.as_bytes()].concat();
+        let head = [&[GET, HTTP], &path[..], &[0x01, 1, b'h'], &[GZIP]].concat();
+        said.extend(frame(1, 0x05, 2 * number + 1, &head));
+    }
+    let mut stream = TcpStream::connect(of).await.unwrap();
+    stream.write_all(&said).await.unwrap();
+    let mut heads = 0;
+    while heads < STREAMS {
+        let mut head = [0; 9];
+        tokio::time::timeout(Duration::from_secs(20), stream.read_exact(&mut head)).await.unwrap().unwrap();
+        let mut payload = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut payload).await.unwrap();
+        assert!(head[3] != 3 && head[3] != 7, "a request was refused: {head:?}");
+        heads += u32::from(head[3] == 1);
+    }
+    stream
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    resident.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1_024
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_of_a_stranger_holds_more_than_64_kib_however_little_he_reads() {
+    let (_database, bound, _shutdown) = serve().await;
+    // The longest of what is open to everybody; of the page's files a binary for tests has none, or those of web/dist.
+    let paths = ["/api/v1/openapi.json", "/licenses", "/", "/metrics", "/readyz"];
+    let client = reqwest::Client::builder().build().unwrap();
+    for path in paths {
+        let reply = client.get(format!("http://{}{path}", bound.http)).header("accept-encoding", "gzip").send().await;
+        reply.unwrap().bytes().await.unwrap();
+    }
+    let mut held = vec![ask_and_read_nothing(bound.http, &paths).await];
+    let before = resident_bytes();
+    for _ in 0..CONNECTIONS {
+        held.push(ask_and_read_nothing(bound.http, &paths).await);
+    }
+    let each = resident_bytes().saturating_sub(before) / u64::from(CONNECTIONS * STREAMS);
+    println!("a request whose reply is not read holds {each} bytes");
+    assert!(each < COST, "{each} bytes");
+    assert!(slowest(bound.http).await < Duration::from_secs(1), "who is known is answered meanwhile");
+}

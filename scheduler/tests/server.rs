@@ -13,8 +13,8 @@ use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::store::{GrantError, Purse, SecretId, SecretOwner, Store, StoreError, TokenHash};
 use headway_scheduler::{
-    Advertised, InitialToken, Keyring, Retention, SecretsKey, ServerConfig, ServerError, Speed, TlsPaths, serve,
-    serve_reporting,
+    Advertised, InitialToken, Keyring, PrivatePostgres, Retention, SecretsKey, ServerConfig, ServerError, Speed,
+    TlsPaths, serve, serve_reporting,
 };
 use headway_types::TokenScope;
 use sqlx::ConnectOptions as _;
@@ -65,6 +65,62 @@ async fn a_server_comes_up_on_free_ports_and_goes_down_when_told() {
     assert_eq!((token.name.as_str(), token.scope), ("admin", TokenScope::Admin));
     shutdown.cancel();
     tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
+}
+
+/// A process and all that it has started.
+fn family(of: i32) -> Vec<nix::unistd::Pid> {
+    let parent = |pid: i32| -> Option<i32> {
+        let told = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        told.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let own = all.filter(|pid| *pid == of || parent(*pid) == Some(of));
+    own.map(nix::unistd::Pid::from_raw).collect()
+}
+
+#[tokio::test]
+async fn a_server_is_ready_as_long_as_its_database_answers() {
+    use nix::sys::signal::{Signal, kill};
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let dir = tempfile::tempdir().unwrap();
+    // Whoever runs Postgres must be able to pass through.
+    std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let root = dir.path().join("pg");
+    let postgres = PrivatePostgres::start(&root).await.unwrap();
+    let unused = TestDatabase::create().await;
+    let config = ServerConfig { database_url: postgres.url().to_string(), ..config(&unused) };
+    let (shutdown, (bound, addresses)) = (CancellationToken::new(), oneshot::channel());
+    let server = tokio::spawn(serve_reporting(config, shutdown.clone(), bound));
+    let http = addresses.await.unwrap().http;
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(5)).build().unwrap();
+    let becomes = async |wanted: u16| {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+        loop {
+            let reply = client.get(format!("http://{http}/readyz")).send().await.unwrap();
+            let (status, body) = (reply.status().as_u16(), reply.text().await.unwrap());
+            if status == wanted {
+                return body;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "/readyz stays {status}: {body}");
+            let alive = client.get(format!("http://{http}/healthz")).send().await.unwrap();
+            assert!(alive.status().is_success(), "the process answers whatever the database does");
+        }
+    };
+    assert!(becomes(200).await.starts_with("ready"));
+    let lock_file = std::fs::read_to_string(root.join("data/postmaster.pid")).unwrap();
+    let all = family(lock_file.lines().next().unwrap().parse().unwrap());
+    assert!(all.len() > 5, "{all:?}");
+    let signal = |which| all.iter().for_each(|pid| drop(kill(*pid, which)));
+    signal(Signal::SIGSTOP);
+    let told = becomes(503).await;
+    signal(Signal::SIGCONT);
+    assert!(told.contains("unavailable"), "{told}");
+    becomes(200).await;
+    postgres.stop().await.unwrap();
+    becomes(503).await;
+    shutdown.cancel();
+    // Without its database it may not end well, but it ends.
+    let _ = tokio::time::timeout(Duration::from_secs(30), server).await.unwrap().unwrap();
 }
 
 #[tokio::test]

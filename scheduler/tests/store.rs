@@ -502,7 +502,7 @@ async fn a_token_opens_until_it_expires_or_is_revoked() {
     store.ensure_token("admin", TokenScope::Admin, "fixed", START).await.unwrap();
     let ensured = store.find_token(&TokenHash::of("fixed"), later).await.unwrap().unwrap();
     assert_eq!(ensured.scope, TokenScope::Admin);
-    assert_eq!(store.tokens(None).await.unwrap(), [ensured]);
+    assert_eq!(store.tokens(None, None, 10).await.unwrap().items, [ensured]);
 
     let agent = async || store.ensure_token("agent", TokenScope::Agent, "agent", START).await.unwrap();
     assert!(agent().await);

@@ -10,7 +10,7 @@ use super::{ClientError, header, problem};
 /// For so long altogether a request waits until it may be asked.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What is over by itself. Wrong tokens do not become right by waiting.
-const PASSING: [&str; 2] = ["too_many_requests", "too_many_bodies"];
+const PASSING: [&str; 3] = ["too_many_requests", "too_many_bodies", "too_many_questions"];
 
 /// The patience of one request.
 pub(super) struct Patience(Instant);

@@ -22,8 +22,16 @@ impl Client {
 
     /// Tokens that have not been revoked: this user's, or all that the caller may see.
     pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<Token>, ClientError> {
-        let request = self.request(Method::GET, &["auth", "tokens"]).query(&[("user", user)]);
-        Ok(self.read::<TokenList>(request).await?.items)
+        let (mut tokens, mut cursor) = (Vec::new(), None::<String>);
+        loop {
+            let asked = [("user", user), ("cursor", cursor.as_deref())];
+            let page: TokenList = self.read(self.request(Method::GET, &["auth", "tokens"]).query(&asked)).await?;
+            tokens.extend(page.items);
+            if page.next_cursor.is_none() {
+                return Ok(tokens);
+            }
+            cursor = page.next_cursor;
+        }
     }
 
     pub async fn create_token(&self, request: &TokenRequest) -> Result<CreatedToken, ClientError> {

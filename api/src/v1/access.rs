@@ -26,6 +26,8 @@ pub struct Token {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {
     pub items: Vec<Token>,
+    #[serde(default)]
+    pub next_cursor: Option<String>,
 }
 
 /// Asks for a token of one's own, or, of an admin, for somebody else's or an agent's.

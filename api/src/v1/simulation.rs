@@ -41,13 +41,15 @@ pub struct Shift {
     pub to_gpus: u32,
 }
 
-/// Body of `POST /plans/simulate`: what to suppose, all of it together, and what to force on top.
+/// Body of `POST /plans/simulate`: what to suppose, all of it together, and what to force on top. At most 1,000 suppositions in all, each job counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SimulationRequest {
     /// Jobs that would be submitted now.
+    #[schema(max_items = 1000)]
     pub jobs: Vec<JobSpecification>,
     /// Jobs that would be gone.
+    #[schema(max_items = 1000)]
     pub jobs_gone: Vec<Uuid>,
     /// Priorities by job, 0 to 100.
     pub priorities: BTreeMap<Uuid, u8>,
@@ -56,9 +58,11 @@ pub struct SimulationRequest {
     /// What rows of the site's own would allow, by name, in GPUs; `null`: no such row.
     pub rows: BTreeMap<String, Option<u32>>,
     /// Nodes all of whose GPUs would be usable.
+    #[schema(max_items = 1000)]
     pub nodes_back: Vec<Uuid>,
+    #[schema(max_items = 1000)]
     pub nodes_gone: Vec<Uuid>,
-    /// How many more nodes like one there would be, by that one.
+    /// How many more nodes like one there would be, by that one; 1,000 in all at most.
     pub more_nodes: BTreeMap<Uuid, u32>,
     pub force: Option<ForcedJob>,
 }

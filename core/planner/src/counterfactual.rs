@@ -22,6 +22,7 @@ use crate::verify;
 
 pub use answer::{Answer, Shift};
 pub use question::{Question, Supposition};
+pub use suppose::supposed;
 pub use usual::usual;
 
 /// Why a question has no answer.

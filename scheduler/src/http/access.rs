@@ -2,6 +2,7 @@
 //! What a request names in its path (a job, a project) is found here; what it names in its body, and what of a list its reader may
 //! see, is asked by the handler with the same rules.
 
+mod redacted;
 mod table;
 mod veil;
 mod veiled;
@@ -29,8 +30,9 @@ use super::extract::too_large;
 use super::limits::{BODY_BYTES, REQUEST_ID_HERE};
 use super::oidc::Stranger;
 use super::openapi::operations;
+use super::pace::LOGINS;
 use super::problem::{Code, Problem};
-use super::{HttpState, conversions, lookup};
+use super::{HttpState, conversions, lookup, public};
 use crate::audit;
 use crate::cluster::Cluster;
 use crate::server::{Visitor, network};
@@ -75,7 +77,7 @@ pub async fn checked(
     request: Request,
     next: Next,
 ) -> Response {
-    let Some((operation, act)) = routes.find(&request) else { return next.run(request).await };
+    let Some((operation, act)) = routes.find(&request) else { return public::answer(&state, request, next).await };
     if *act == Some(Act::LogIn) {
         return answer_stranger(&state, request, next).await;
     }
@@ -148,11 +150,11 @@ pub async fn checked(
 /// Whoever logs in has no token yet.
 async fn answer_stranger(state: &HttpState, mut request: Request, next: Next) -> Response {
     let address = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-    if let Err(problem) = state.strangers.admit_stranger(address, Instant::now()) {
+    if let Err(problem) = state.strangers.admit_address(address, LOGINS, Instant::now()) {
         return problem.into_response();
     }
     request.extensions_mut().insert(Stranger(address));
-    match state.arrivals.whole_of_stranger(request, &format!("address {}", network(address))).await {
+    match state.strangers_arrivals.whole(request, &network(address).to_string()).await {
         Ok(request) => next.run(request).await,
         Err(problem) => problem.into_response(),
     }
@@ -303,6 +305,13 @@ impl Principal {
         }
         let hidden = |project: &&String| self.sees(view, project, "") == Seen::Nothing;
         let projects: BTreeSet<String> = view.projects.keys().filter(hidden).cloned().collect();
+        (!projects.is_empty()).then(|| OutOfSight { projects, but_of: self.name().to_owned() })
+    }
+
+    /// What this reader may not read, known or not; `None`: nothing.
+    pub fn out_of_reading(&self, view: &View) -> Option<OutOfSight> {
+        let unread = |project: &&String| self.sees(view, project, "") != Seen::Whole;
+        let projects: BTreeSet<String> = view.projects.keys().filter(unread).cloned().collect();
         (!projects.is_empty()).then(|| OutOfSight { projects, but_of: self.name().to_owned() })
     }
 

@@ -1,5 +1,7 @@
 //! Commands beside a rank of a running job, as its user. Its node starts them and is asked for what they write for as long as somebody reads.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -10,7 +12,6 @@ use headway_api::agent::{ExecPiece, ExecRequest, ExecStart};
 use headway_api::v1;
 use headway_types::{JobId, JobStateKind, NodeId, Seconds};
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
 use uuid::Uuid;
 
 use super::access::Live;
@@ -19,10 +20,12 @@ use super::extract::{Json, Path};
 use super::problem::Problem;
 use super::{HttpState, lookup, parameters};
 use crate::cluster::{Cluster, LogError};
+use crate::shares::{Full, Place};
 use crate::store::AuditEntry;
 
-/// Commands of all users at once.
+/// Commands at once, and of them of one user.
 pub const AT_ONCE: usize = 64;
+pub const OF_ONE_USER: usize = 8;
 const WORDS: usize = 256;
 const BYTES: usize = 64 * 1024;
 const USUAL_TIME: u32 = 60;
@@ -39,7 +42,7 @@ const SHOWN: usize = 1_000;
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn exec(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     Json(asked): Json<v1::ExecCommand>,
 ) -> Result<Response, Problem> {
@@ -65,9 +68,7 @@ pub async fn exec(
     if parameters::is_dry_run() {
         return Ok(reply(Body::from(started)));
     }
-    let place = state.execs.clone().try_acquire_owned().map_err(|_| {
-        Problem::unavailable(format!("{AT_ONCE} commands run beside jobs already")).hint("wait until some have ended")
-    })?;
+    let place = state.execs.enter(caller.name()).map_err(no_place)?;
     // Before the command: nothing runs that the audit does not know of.
     if let Some(deed) = state.deed() {
         let shown: String = command.join(" ").chars().take(SHOWN).collect();
@@ -81,6 +82,17 @@ pub async fn exec(
         return Err(LogError::Refused(refusal).into());
     }
     Ok(reply(Body::from_stream(session.lines(started, first))))
+}
+
+fn no_place(full: Full) -> Problem {
+    let problem = match full {
+        Full::OfOne(most) => {
+            let detail = format!("{most} commands of yours run beside jobs already");
+            Problem::too_many("too_many_commands", detail, Duration::from_secs(5))
+        }
+        Full::InAll(most) => Problem::unavailable(format!("{most} commands run beside jobs already")),
+    };
+    problem.hint("wait until some have ended")
 }
 
 fn check(asked: &v1::ExecCommand) -> Result<Seconds, Problem> {
@@ -115,7 +127,7 @@ struct Session {
     cluster: Cluster,
     node: NodeId,
     exec: Uuid,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Session {
@@ -161,4 +173,17 @@ fn line(of: &v1::ExecLine) -> Bytes {
     let mut text = serde_json::to_vec(of).expect("a line is plain JSON");
     text.push(b'\n');
     text.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whose_own_places_are_taken_is_told_so_and_whoever_finds_none_is_told_that() {
+        let own = no_place(Full::OfOne(OF_ONE_USER));
+        assert_eq!((own.status(), own.code()), (StatusCode::TOO_MANY_REQUESTS, "too_many_commands"));
+        assert_eq!(own.detailed(), "8 commands of yours run beside jobs already");
+        assert_eq!(no_place(Full::InAll(AT_ONCE)).status(), StatusCode::SERVICE_UNAVAILABLE);
+    }
 }

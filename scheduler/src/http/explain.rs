@@ -21,7 +21,7 @@ use crate::metrics;
     responses((status = 200, body = v1::Explanation), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn explain_job(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Json<v1::Explanation>, Problem> {
     let job = lookup::record(&state.cluster, JobId(id)).await?;
@@ -36,7 +36,7 @@ pub async fn explain_job(
     let lives = view.jobs.contains_key(&job.id);
     let insight = if lives { state.asking.about(job.id).await } else { None };
     let insight = insight.as_ref();
-    let outcomes = if lives { state.asking.outcomes(job.id).await } else { None };
+    let outcomes = if lives { state.asking.outcomes(caller.name(), job.id).await } else { None };
     let outcomes = outcomes.as_deref();
     let left_out = (insight.is_some() && outcomes.is_none()).then(|| {
         metrics::answer_left_out("explanation");

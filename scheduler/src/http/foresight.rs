@@ -10,7 +10,7 @@ use headway_planner::counterfactual::{Question, Supposition};
 
 use super::conversions;
 use super::nodes::leaving::{self, Leaving};
-use crate::asking::Asking;
+use crate::asking::{Asking, Unanswered};
 use crate::metrics;
 
 /// With the request itself it stays below the request limit.
@@ -42,19 +42,28 @@ pub fn leaving(of: &Request) -> Option<Leaving> {
 }
 
 /// The newest round solved once more with what was asked for, or why it is not.
-pub async fn foresee(asking: &Asking, question: Question, leaving: Option<Leaving>, view: &View) -> v1::Foreseen {
+pub async fn foresee(
+    asking: &Asking,
+    user: &str,
+    question: Question,
+    leaving: Option<Leaving>,
+    view: &View,
+) -> v1::Foreseen {
     let left_out = |why: String| v1::Foreseen { plan_id: None, outcome: None, drain: None, left_out: Some(why) };
     let Some(round) = asking.round() else { return left_out("no round has been planned yet".into()) };
     let plan_id = Some(round.plan.id.0);
-    match tokio::time::timeout(FORESIGHT_TIME, asking.ask_for_plan(Arc::clone(&round), question)).await {
-        Ok(Some(Ok((answer, plan)))) => v1::Foreseen {
+    match tokio::time::timeout(FORESIGHT_TIME, asking.ask_for_plan(user, Arc::clone(&round), question)).await {
+        Ok(Ok(Ok((answer, plan)))) => v1::Foreseen {
             plan_id,
             outcome: Some(conversions::counterfactual(&answer)),
             drain: leaving.zip(plan).and_then(|(of, plan)| leaving::effect(of, view, &round.input, &plan)),
             left_out: None,
         },
-        Ok(Some(Err(error))) => left_out(error.to_string()),
-        Ok(None) => left_out("the round with it could not be planned; the scheduler's log says why".into()),
+        Ok(Ok(Err(error))) => left_out(error.to_string()),
+        Ok(Err(Unanswered::BrokeDown)) => {
+            left_out("the round with it could not be planned; the scheduler's log says why".into())
+        }
+        Ok(Err(many)) => left_out(format!("{many}; ask again")),
         Err(_) => {
             metrics::answer_left_out("dry_run");
             left_out(format!("planning the round with it takes longer than {} s; ask again", FORESIGHT_TIME.as_secs()))

@@ -3,6 +3,7 @@
 pub mod calibration;
 mod history;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use serde::Deserialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
 
+use super::access::{Act, Seen};
 use super::auth::Principal;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
@@ -49,7 +51,7 @@ impl GoodputQuery {
     }
 }
 
-/// Goodput now, job by job, and what a static split of the cluster is predicted to give; with `from`, `to`, `step` or `group` also over time, the baselines of single
+/// Goodput now, job by job as far as the caller may read them, and what a static split of the cluster is predicted to give; with `from`, `to`, `step` or `group` also over time, the baselines of single
 /// jobs then left out.
 #[utoipa::path(get, path = "/goodput", tag = "cluster", params(GoodputQuery),
     responses((status = 200, body = v1::Goodput), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -66,26 +68,35 @@ pub async fn goodput(
     if ids.len() > JOBS_AT_MOST && query.jobs.is_some() {
         return Err(Problem::bad_request(format!("at most {JOBS_AT_MOST} jobs at once")).field("jobs"));
     }
-    let out_of_sight = caller.out_of_sight(&view);
-    let hides = |job: &Job| out_of_sight.as_ref().is_some_and(|hidden| hidden.hides(&job.spec.project, &job.owner));
+    let seen = |job: &Job| caller.sees(&view, &job.spec.project, &job.owner);
     let mut records = Vec::new();
     for id in ids.into_iter().take(JOBS_AT_MOST) {
         let record = lookup::record(&state.cluster, id).await?;
-        match (hides(&record), &query.jobs) {
-            (false, _) => records.push(record),
-            (true, Some(_)) => return Err(lookup::no_job(id)),
-            (true, None) => {}
+        match (seen(&record), &query.jobs) {
+            (_, Some(_)) => {
+                caller.may_with_job(Act::ReadJob, &view, &record)?;
+                records.push(record);
+            }
+            // Among whom the cluster is split, whoever may read it.
+            (Seen::Whole | Seen::Outline, None) => records.push(record),
+            (Seen::Nothing, None) => {}
         }
     }
+    let readable: BTreeSet<JobId> =
+        records.iter().filter(|record| seen(record) == Seen::Whole).map(|record| record.id).collect();
     let asked: Option<Vec<JobId>> = query.jobs.is_some().then(|| records.iter().map(|record| record.id).collect());
     let history = history::history(&state, &caller, &view, &query, asked.as_deref()).await?;
     let pulse = view.pulse();
     let jobs = view.jobs.values().filter(|live| live.allocation.as_ref().is_some_and(|held| held.holds()));
-    let jobs = jobs.map(|live| job_goodput(live, &view)).collect();
+    let jobs = jobs.filter(|live| seen(&live.job) == Seen::Whole).map(|live| job_goodput(live, &view)).collect();
     let at = conversions::time(view.at);
     let items = match history {
         Some(_) => Vec::new(),
-        None => off_the_reactor(&SLOTS, move || baselines(&view, &records)).await?,
+        None => {
+            let mut items = off_the_reactor(&SLOTS, move || baselines(&view, &records)).await?;
+            items.retain(|one| readable.contains(&JobId(one.job_id)));
+            items
+        }
     };
     Ok(Json(v1::Goodput {
         at,

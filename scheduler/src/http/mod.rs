@@ -49,6 +49,7 @@ mod plans;
 mod policy;
 mod problem;
 mod projects;
+mod public;
 mod queue;
 mod readmission;
 mod rebalance;
@@ -75,7 +76,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -84,7 +85,6 @@ use headway_engine::event::{Actor, Request as EngineRequest};
 use headway_engine::outcome::Reply;
 use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Semaphore;
 
 use self::arrival::Arrivals;
 use self::auth::{Principal, TokenCache, Unidentified};
@@ -96,8 +96,10 @@ use crate::asking::Asking;
 use crate::audit::{Refusals, origin, origin_of_refusal};
 use crate::cluster::Cluster;
 use crate::foretelling;
+use crate::kept::{Kept, Renewed};
 use crate::metrics;
 use crate::oidc::Provider;
+use crate::shares::Shares;
 use crate::shown::Show;
 use crate::store::{AuditEntry, AuditResult};
 use crate::web;
@@ -117,17 +119,22 @@ pub struct HttpState {
     veils: Arc<access::Veils>,
     wrong_tokens: WrongTokens,
     paces: Paces,
-    /// Addresses that ask without a token.
+    /// Addresses that log in.
     strangers: Paces,
+    /// Addresses that ask for what is open to everybody.
+    pages: Paces,
     arrivals: Arrivals,
+    /// Of those who log in.
+    strangers_arrivals: Arrivals,
     refusals: Refusals,
     build: &'static str,
     metrics: Option<PrometheusHandle>,
+    scraped: Arc<Renewed>,
     trials: Trials,
     /// Through whom people log in.
     oidc: Option<Arc<Provider>>,
     /// Places for commands beside jobs.
-    execs: Arc<Semaphore>,
+    execs: Shares,
     /// `None`: nodes are given no certificates here.
     enrolment: Option<Enrolment>,
 }
@@ -158,13 +165,16 @@ impl HttpState {
             wrong_tokens: WrongTokens::default(),
             paces: Paces::default(),
             strangers: Paces::default(),
-            arrivals: Arrivals::default(),
+            pages: Paces::default(),
+            arrivals: Arrivals::of_users(),
+            strangers_arrivals: Arrivals::of_strangers(),
             refusals,
             build,
             metrics,
+            scraped: Arc::new(Renewed::every(root::SCRAPE_REST)),
             trials,
             oidc: None,
-            execs: Arc::new(Semaphore::new(exec::AT_ONCE)),
+            execs: Shares::new(exec::AT_ONCE, exec::OF_ONE_USER),
             enrolment: None,
         }
     }
@@ -220,7 +230,8 @@ impl HttpState {
         match question {
             None => Ok(shown.into_response()),
             Some(question) => {
-                let foreseen = foresight::foresee(&self.asking, question, leaving, &self.cluster.view()).await;
+                let view = self.cluster.view();
+                let foreseen = foresight::foresee(&self.asking, caller.name(), question, leaving, &view).await;
                 Ok(shown.and("foreseen", &foreseen).into_response())
             }
         }
@@ -294,9 +305,10 @@ pub fn router(state: HttpState) -> Router {
     let document = openapi::complete(document);
     let parameters = Arc::new(parameters::Table::of(&document));
     let guard = (state.clone(), Arc::new(access::Routes::of(&document)));
-    let document = openapi::render(&document);
+    let document = Kept::new(openapi::render(&document));
+    let told = move |headers: HeaderMap| async move { document.told("application/json", &headers).await };
     let routes = api
-        .route("/api/v1/openapi.json", get(move || openapi::serve(document.clone())))
+        .route("/api/v1/openapi.json", get(told))
         .route("/healthz", get(root::healthz))
         .route("/readyz", get(root::readyz))
         .route("/metrics", get(root::scrape))
@@ -314,7 +326,7 @@ pub fn router(state: HttpState) -> Router {
 }
 
 async fn fallback(request: Request) -> Response {
-    web::page(request.method(), request.uri(), request.headers()).unwrap_or_else(|| {
+    web::page(request.method(), request.uri(), request.headers()).await.unwrap_or_else(|| {
         Problem::not_found(format!("there is no {} {}", request.method(), request.uri().path()))
             .hint("/api/v1/openapi.json lists what there is")
             .into_response()

@@ -4,8 +4,7 @@ mod replies;
 mod statuses;
 
 use axum::body::Bytes;
-use axum::http::{Method, header};
-use axum::response::{IntoResponse, Response};
+use axum::http::Method;
 use headway_api::v1;
 use utoipa::OpenApi;
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn, PathItem};
@@ -290,10 +289,6 @@ fn accept_dry_run(change: &mut Operation) {
         made.headers.clear();
         responses.insert("200".into(), RefOr::T(made));
     }
-}
-
-pub async fn serve(document: Bytes) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], document).into_response()
 }
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub async fn plan_history(
     responses((status = 200, body = v1::PlanDiff), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn plan_diff(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<Uuid>,
     Query(query): Query<DiffQuery>,
 ) -> Result<Json<v1::PlanDiff>, Problem> {
@@ -90,7 +90,13 @@ pub async fn plan_diff(
     let view = state.cluster.view();
     let (before, after) = (&from.plan.assignments, &to.plan.assignments);
     let jobs: std::collections::BTreeSet<&JobId> = before.keys().chain(after.keys()).collect();
-    let changes = jobs.into_iter().filter_map(|job| change(*job, before.get(job), after.get(job), &view)).collect();
+    let unread = caller.unread_of(&state.cluster, &[&from.plan, &to.plan]).await?;
+    let told = |of: Option<&Assignment>, job: &JobId| of.map(|of| unread.assignment(*job, of));
+    let changes = jobs.into_iter().filter_map(|job| {
+        let (before, after) = (told(before.get(job), job), told(after.get(job), job));
+        change(*job, before.as_ref(), after.as_ref(), &view)
+    });
+    let changes = changes.collect();
     Ok(Json(v1::PlanDiff {
         from_id: from.plan.id.0,
         to_id: to.plan.id.0,
@@ -126,8 +132,8 @@ fn change(job: JobId, before: Option<&Assignment>, after: Option<&Assignment>, v
     })
 }
 
-/// A plan with what has come of its moves, where it was adopted.
-pub async fn with_outcomes(cluster: &Cluster, of: &PlanRecord) -> Result<v1::Plan, Problem> {
+/// A plan with what has come of its moves, where it was adopted, as this reader may have it.
+pub async fn with_outcomes(cluster: &Cluster, reader: &Principal, of: &PlanRecord) -> Result<v1::Plan, Problem> {
     let mut shown = conversions::plan(of, &cluster.view());
     let carried_out = matches!(of.state.kind(), PlanStateKind::Adopted | PlanStateKind::Superseded);
     if carried_out {
@@ -137,7 +143,7 @@ pub async fn with_outcomes(cluster: &Cluster, of: &PlanRecord) -> Result<v1::Pla
             one.outcome = Some(conversions::outcome(outcome));
         }
     }
-    Ok(shown)
+    Ok(reader.unread_of(cluster, &[&of.plan]).await?.plan(shown))
 }
 
 /// In the order of the moves.

@@ -13,9 +13,19 @@ use super::problem::Problem;
 use crate::metrics;
 use crate::server::network;
 
-/// Requests a second to log in from one address, and at once: many people may be behind it.
-const OF_AN_ADDRESS: u32 = 10;
-const OF_AN_ADDRESS_AT_ONCE: u32 = 60;
+/// How fast one address may ask without a token: many people may be behind it.
+#[derive(Clone, Copy, Debug)]
+pub struct OfAddress {
+    per_second: u32,
+    at_once: u32,
+    /// In metrics, and in words.
+    what: (&'static str, &'static str),
+}
+
+pub const LOGINS: OfAddress = OfAddress { per_second: 10, at_once: 60, what: ("logins", "to log in") };
+/// The page has some dozens of files.
+pub const PAGES: OfAddress =
+    OfAddress { per_second: 100, at_once: 1_000, what: ("pages", "for what is open to everybody") };
 /// With so many users those are forgotten who have been silent long enough.
 const USERS_AT_MOST: usize = 4_096;
 
@@ -35,7 +45,7 @@ impl Paces {
     }
 
     /// Takes one request of somebody who has no token, unless too many come from the address. With very many addresses all further ones count as one.
-    pub fn admit_stranger(&self, address: Option<IpAddr>, now: Instant) -> Result<(), Problem> {
+    pub fn admit_address(&self, address: Option<IpAddr>, pace: OfAddress, now: Instant) -> Result<(), Problem> {
         let mut addresses = self.users();
         let mut key = network(address).to_string();
         if addresses.len() >= USERS_AT_MOST && !addresses.contains_key(&key) {
@@ -44,14 +54,11 @@ impl Paces {
                 key = "all others".into();
             }
         }
-        let quota = UserQuota {
-            requests_per_second: OF_AN_ADDRESS,
-            request_burst: OF_AN_ADDRESS_AT_ONCE,
-            ..UserQuota::default()
-        };
+        let OfAddress { per_second, at_once, what: (metric, words) } = pace;
+        let quota = UserQuota { requests_per_second: per_second, request_burst: at_once, ..UserQuota::default() };
         addresses.entry(key).or_insert(Pace { used: 0, at: now }).take(quota, now).map_err(|wait| {
-            metrics::quota_refused("logins");
-            let detail = format!("this address asks more than {OF_AN_ADDRESS} times a second to log in");
+            metrics::quota_refused(metric);
+            let detail = format!("this address asks more than {per_second} times a second {words}");
             Problem::too_many("too_many_requests", detail, wait).hint("wait as Retry-After says")
         })
     }
@@ -188,11 +195,12 @@ mod tests {
     fn strangers_are_paced_by_address_and_what_is_kept_of_them_is_bounded() {
         let (paces, now) = (Paces::default(), Instant::now());
         let of = |number: u32| Some(IpAddr::from(number.to_be_bytes()));
-        (0..OF_AN_ADDRESS_AT_ONCE).for_each(|_| paces.admit_stranger(of(1), now).unwrap());
-        let refused = paces.admit_stranger(of(1), now).unwrap_err();
+        let admit = |number| paces.admit_address(of(number), LOGINS, now);
+        (0..LOGINS.at_once).for_each(|_| admit(1).unwrap());
+        let refused = admit(1).unwrap_err();
         assert_eq!(refused.code(), "too_many_requests");
-        paces.admit_stranger(of(2), now).unwrap();
-        let refused = (3..6_000).filter(|number| paces.admit_stranger(of(*number), now).is_err()).count();
+        admit(2).unwrap();
+        let refused = (3..6_000).filter(|number| admit(*number).is_err()).count();
         assert!(refused > 1_500, "{refused}: further addresses count as one");
         assert!(paces.users().len() <= USERS_AT_MOST + 1);
     }

@@ -58,12 +58,12 @@ pub async fn list_plans(
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn current_plan(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Query(past::Moment { at }): Query<past::Moment>,
 ) -> Result<Json<v1::Plan>, Problem> {
     if let Some(at) = at {
         let (plan, then) = past::plan_in_force(&state.cluster, at).await?;
-        let told = outcomes::with_outcomes(&state.cluster, &plan).await?;
+        let told = outcomes::with_outcomes(&state.cluster, &caller, &plan).await?;
         let told = v1::Plan {
             state: PlanStateKind::Adopted,
             state_reason: None,
@@ -75,23 +75,24 @@ pub async fn current_plan(
     }
     let view = state.cluster.view();
     let target = view.target.as_ref().ok_or_else(|| Problem::not_found("no plan has been adopted yet"))?;
-    Ok(Json(outcomes::with_outcomes(&state.cluster, target).await?))
+    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, target).await?))
 }
 
-/// One plan with its moves, what has come of them, and verdicts. Kept for 90 days after it was made, or as long as a running job follows it, unless the
+/// One plan with its moves, what has come of them, and verdicts. Of a job that the caller may not read it says what the job gets, and neither why nor what is
+/// measured or expected of it (`null`, 0). Kept for 90 days after it was made, or as long as a running job follows it, unless the
 /// scheduler is told otherwise.
 #[utoipa::path(get, path = "/plans/{id}", tag = "plans", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_plan(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<Uuid>,
 ) -> Result<Json<v1::Plan>, Problem> {
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
-    Ok(Json(outcomes::with_outcomes(&state.cluster, &plan).await?))
+    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, &plan).await?))
 }
 
-/// What a plan was made from, with the planner's answer; not for those from whom jobs of private projects are hidden. Kept for 7 days unless the scheduler is told otherwise.
+/// What a plan was made from, with the planner's answer; for those alone who may read all jobs. Kept for 7 days unless the scheduler is told otherwise.
 #[utoipa::path(get, path = "/plans/{id}/input", tag = "plans", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::StoredRound), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn plan_input(
@@ -100,11 +101,10 @@ pub async fn plan_input(
     Path(id): Path<Uuid>,
 ) -> Result<Response, Problem> {
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
-    if caller.out_of_sight(&state.cluster.view()).is_some() {
-        let detail = format!("the input of plan {id} is told to those who may see all jobs");
-        return Err(
-            Problem::not_found(detail).hint("it has all that the planner knew of them, of private projects too")
-        );
+    if !caller.sees_all(&state.cluster.view()) {
+        let detail = format!("the input of plan {id} is told to those who may read all jobs");
+        return Err(Problem::not_found(detail)
+            .hint("it has all that the planner knew of them, of closed and private projects too"));
     }
     let Some(body) = state.cluster.store().plan_input(plan.plan.id).await? else {
         return Err(no_input(&plan, state.cluster.retention().plan_inputs, state.cluster.now()));

@@ -13,12 +13,12 @@ use self::line::Line;
 pub use self::line::Memory;
 pub use self::query::QueueQuery;
 use self::query::{UNPLANNED, Wanted};
-use super::HttpState;
 use super::access::Seen;
 use super::auth::Principal;
 use super::conversions::time;
 use super::extract::{Json, Query};
 use super::problem::Problem;
+use super::{HttpState, conversions};
 
 /// Jobs that wait, in the order in which they are expected to start, with why they wait; what all of them come to; and what is free.
 #[utoipa::path(get, path = "/queue", tag = "cluster", params(QueueQuery),
@@ -45,7 +45,8 @@ fn page(line: &Line, wanted: &Wanted, sees: impl Fn(&str, &str) -> Seen) -> v1::
     let (mut items, mut next, mut last) = (Vec::new(), None, None);
     for row in &line.rows {
         let spec = &row.job.spec;
-        if !wanted.admits(row) || sees(&spec.project, &row.job.owner) == Seen::Nothing {
+        let seen = sees(&spec.project, &row.job.owner);
+        if !wanted.admits(row) || seen == Seen::Nothing {
             continue;
         }
         let gpus = u64::from(row.job.least().0);
@@ -67,7 +68,10 @@ fn page(line: &Line, wanted: &Wanted, sees: impl Fn(&str, &str) -> Seen) -> v1::
             continue;
         }
         if items.len() < wanted.limit {
-            items.push(row.shown());
+            items.push(match seen {
+                Seen::Whole => row.shown(),
+                Seen::Outline | Seen::Nothing => conversions::queued_outline(row.shown()),
+            });
             last = Some(row.rank);
         } else {
             next = next.or(last);

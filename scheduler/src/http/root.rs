@@ -1,8 +1,10 @@
 //! What machines ask at the root: is it alive, is it ready, how is it doing, which version is it, under which licences. No
 //! token needed: nothing here names a job or a user.
 
+use std::time::Duration;
+
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use headway_api::v1;
 
@@ -10,6 +12,9 @@ use super::HttpState;
 use super::problem::Problem;
 use super::standby::not_leading;
 use crate::{metrics, web};
+
+/// However many ask, metrics are as old as this at most, and made no more often.
+pub const SCRAPE_REST: Duration = Duration::from_secs(1);
 
 /// The process answers.
 pub async fn healthz() -> &'static str {
@@ -45,21 +50,25 @@ fn in_words(state: &HttpState) -> String {
     if but.is_empty() { "ready\n".to_owned() } else { format!("ready, but {}\n", but.join("; ")) }
 }
 
-/// Prometheus text format.
-pub async fn scrape(State(state): State<HttpState>) -> Response {
+/// Prometheus text format, rendered at most once in `SCRAPE_REST`.
+pub async fn scrape(State(state): State<HttpState>, headers: HeaderMap) -> Response {
     let Some(handle) = &state.metrics else {
         return Problem::not_found("metrics are not recorded in this process").into_response();
     };
-    let standing = state.cluster.stands_by();
-    metrics::leads(state.cluster.ready());
-    metrics::stands_by(standing.as_ref().map(|standing| standing.age()));
-    match standing {
-        None => metrics::observe(&state.cluster.view(), state.cluster.plan_age()),
-        // The leader counts: sums over servers count once.
-        Some(_) => metrics::observe(&state.cluster.view().without_rows(), None),
-    }
-    handle.run_upkeep();
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], handle.render()).into_response()
+    let (cluster, handle) = (state.cluster.clone(), handle.clone());
+    let render = move || {
+        let standing = cluster.stands_by();
+        metrics::leads(cluster.ready());
+        metrics::stands_by(standing.as_ref().map(|standing| standing.age()));
+        match standing {
+            None => metrics::observe(&cluster.view(), cluster.plan_age()),
+            // The leader counts: sums over servers count once.
+            Some(_) => metrics::observe(&cluster.view().without_rows(), None),
+        }
+        handle.run_upkeep();
+        handle.render()
+    };
+    state.scraped.text(render).await.told("text/plain; version=0.0.4; charset=utf-8", &headers).await
 }
 
 pub async fn version(State(state): State<HttpState>) -> axum::Json<v1::Version> {
@@ -67,6 +76,6 @@ pub async fn version(State(state): State<HttpState>) -> axum::Json<v1::Version> 
 }
 
 /// For people, who find it linked from the page.
-pub async fn licenses() -> Response {
-    ([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], web::licenses()).into_response()
+pub async fn licenses(headers: HeaderMap) -> Response {
+    web::kept_licenses().told("text/plain; charset=utf-8", &headers).await
 }

@@ -24,7 +24,6 @@ use headway_types::{JobId, NodeId, PlanId};
 use serde::Serialize;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::rows::{News, Reader, Rows};
 pub use self::wanted::StreamQuery;
@@ -38,6 +37,7 @@ use crate::asking::Asking;
 use crate::cluster::{Cluster, Feed};
 use crate::driver::Standing;
 use crate::metrics::OpenStream;
+use crate::shares::{Full, Place, Shares};
 use crate::store::EventFilter;
 
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -46,17 +46,19 @@ const COALESCE: Duration = Duration::from_millis(500);
 /// A reader further behind than this is better off with a fresh snapshot.
 const RESUME_AT_MOST: u32 = 5_000;
 const STREAMS_AT_MOST: usize = 500;
+/// As many as a user has browsers.
+const OF_ONE_USER: usize = 20;
 
 /// What all streams share.
 #[derive(Clone)]
 pub struct Streams {
     rows: Rows,
-    slots: Arc<Semaphore>,
+    places: Shares,
 }
 
 impl Default for Streams {
     fn default() -> Self {
-        Self { rows: Rows::default(), slots: Arc::new(Semaphore::new(STREAMS_AT_MOST)) }
+        Self { rows: Rows::default(), places: Shares::new(STREAMS_AT_MOST, OF_ONE_USER) }
     }
 }
 
@@ -73,9 +75,14 @@ pub async fn stream(
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let (wanted, since) = Wanted::of(query, &headers, &state.cluster)?;
-    let slot = Arc::clone(&state.streams.slots).try_acquire_owned();
-    let slot =
-        slot.map_err(|_| Problem::unavailable(format!("{STREAMS_AT_MOST} streams are open, which is the most")))?;
+    let place = state.streams.places.enter(caller.name()).map_err(|full| match full {
+        Full::OfOne(most) => {
+            let detail = format!("{most} streams of yours are open, which is the most of one user");
+            Problem::too_many("too_many_streams", detail, Duration::from_secs(5))
+                .hint("close some; one stream tells as many topics, jobs and nodes as you like")
+        }
+        Full::InAll(most) => Problem::unavailable(format!("{most} streams are open, which is the most")),
+    })?;
     let last = match since {
         Some(since) => since,
         None => newest_event(&state.cluster).await?,
@@ -91,7 +98,7 @@ pub async fn stream(
         reader: Reader::default(),
         last,
     };
-    Ok(Sse::new(following.tell(feed, since.is_some(), slot))
+    Ok(Sse::new(following.tell(feed, since.is_some(), place))
         .keep_alive(KeepAlive::new().interval(HEARTBEAT).text("alive")))
 }
 
@@ -149,10 +156,10 @@ impl Following {
         mut self,
         mut feed: Receiver<Arc<Feed>>,
         resumes: bool,
-        slot: OwnedSemaphorePermit,
+        place: Place,
     ) -> impl Stream<Item = Result<Event, Infallible>> {
         async_stream::stream! {
-            let _held = (OpenStream::count(), slot);
+            let _held = (OpenStream::count(), place);
             let topics = self.wanted.topics;
             if resumes && topics.events {
                 for event in self.missed().await {

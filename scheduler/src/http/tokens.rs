@@ -16,9 +16,12 @@ use super::problem::Problem;
 use super::{HttpState, conversions, users};
 use crate::store::{NewToken, Revocation, TokenHash};
 
+/// Of one user, that open something at once.
+const MOST_TOKENS: u32 = 100;
+const TOKENS_AT_MOST: u32 = 1_000;
 const LONGEST_LIFE: f64 = 10.0 * 365.0 * 86_400.0;
 
-/// Make a token of one's own that opens no more than the caller's, or, of an admin, somebody else's or an agent's. Its secret is shown in this reply and never again.
+/// Make a token of one's own that opens no more than the caller's, or, of an admin, somebody else's or an agent's. A user has 100 that open something at most (409, `too_many_tokens`). Its secret is shown in this reply and never again.
 #[utoipa::path(post, path = "/auth/tokens", tag = "auth", request_body = v1::TokenRequest,
     responses((status = 201, body = v1::CreatedToken), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn create_token(
@@ -47,9 +50,17 @@ pub async fn create_token(
         identity,
         of_session: false,
     };
-    let token = state.cluster.store().create_token(&new, &TokenHash::of(&secret), now, state.deed()).await?;
+    let (store, hash) = (state.cluster.store(), TokenHash::of(&secret));
+    let made = store.create_token_within(MOST_TOKENS, &new, &hash, now, state.deed()).await?;
+    let token = made.ok_or_else(|| too_many_tokens(user.as_deref().unwrap_or_default()))?;
     tracing::info!(token_id = %token.id, by = caller.name(), user, %scope, "token created");
     Ok((StatusCode::CREATED, Json(v1::CreatedToken { token: conversions::token(&token), secret })).into_response())
+}
+
+fn too_many_tokens(user: &str) -> Problem {
+    let detail = format!("{user} has {MOST_TOKENS} tokens that open something, which is the most of one user");
+    Problem::new(StatusCode::CONFLICT, "too_many_tokens", detail)
+        .hint(format!("revoke some: headway token list --user {user}, headway token revoke TOKEN"))
 }
 
 /// Whose the token is to be, if the caller may make it.
@@ -98,6 +109,16 @@ pub struct TokensQuery {
     pub user: Option<String>,
 }
 
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct TokensPage {
+    /// Only this user's; of callers who are no admins their own name or nothing.
+    user: Option<String>,
+    cursor: Option<Uuid>,
+    /// 1,000 if absent, and at most.
+    limit: Option<u32>,
+}
+
 /// Whose tokens, or sessions, a list shows; `None`: everybody's.
 pub fn of_whom(caller: &Principal, named: Option<String>) -> Result<Option<String>, Problem> {
     let of_others = caller.may(Act::KeepTokensOfOthers);
@@ -111,16 +132,20 @@ pub fn of_whom(caller: &Principal, named: Option<String>) -> Result<Option<Strin
     Ok(user)
 }
 
-/// The caller's tokens, or, for an admin, everybody's; without their secrets.
-#[utoipa::path(get, path = "/auth/tokens", tag = "auth", params(TokensQuery), responses((status = 200, body = v1::TokenList)))]
+/// The caller's tokens, or, for an admin, everybody's, newest first; without their secrets.
+#[utoipa::path(get, path = "/auth/tokens", tag = "auth", params(TokensPage), responses((status = 200, body = v1::TokenList)))]
 pub async fn list_tokens(
     State(state): State<HttpState>,
     caller: Principal,
-    Query(query): Query<TokensQuery>,
+    Query(query): Query<TokensPage>,
 ) -> Result<Json<v1::TokenList>, Problem> {
     let user = of_whom(&caller, query.user)?;
-    let tokens = state.cluster.store().tokens(user.as_deref()).await?;
-    Ok(Json(v1::TokenList { items: tokens.iter().map(conversions::token).collect() }))
+    let limit = query.limit.unwrap_or(TOKENS_AT_MOST).clamp(1, TOKENS_AT_MOST);
+    let page = state.cluster.store().tokens(user.as_deref(), query.cursor, limit).await?;
+    Ok(Json(v1::TokenList {
+        items: page.items.iter().map(conversions::token).collect(),
+        next_cursor: page.next.map(|token| token.to_string()),
+    }))
 }
 
 /// Revoke a token of one's own, or, of an admin, anybody's. An admin's that no other admin's outlasts is refused (409, `last_admin`): nobody could make another.

@@ -17,7 +17,7 @@ use super::extract::{Json, too_large};
 use super::problem::Problem;
 use super::submit::read;
 use super::{HttpState, admission, conversions, dependencies, goodput, secrets};
-use crate::asking::Trial;
+use crate::asking::{Trial, Unanswered};
 use crate::metrics;
 
 /// Checks that run at once; they keep nobody from a curve.
@@ -83,13 +83,18 @@ fn tell_starts(verdicts: Vec<&mut v1::JobValidation>, trial: &Trial, now: Timest
 async fn trial(state: &HttpState, caller: &Principal, specs: &[&JobSpec]) -> Result<Trial, String> {
     let round = state.asking.round().ok_or("no round has been planned yet")?;
     let jobs = round.input.submitted(specs.iter().copied(), caller.name());
-    within(TRIAL_TIME, state.asking.trial(round, jobs)).await.inspect_err(|_| metrics::answer_left_out("trial"))
+    within(TRIAL_TIME, state.asking.trial(caller.name(), round, jobs))
+        .await
+        .inspect_err(|_| metrics::answer_left_out("trial"))
 }
 
-async fn within<T>(limit: Duration, trial: impl Future<Output = Option<T>>) -> Result<T, String> {
+async fn within<T>(limit: Duration, trial: impl Future<Output = Result<T, Unanswered>>) -> Result<T, String> {
     match tokio::time::timeout(limit, trial).await {
-        Ok(Some(trial)) => Ok(trial),
-        Ok(None) => Err("the round with it could not be planned; the scheduler's log says why".into()),
+        Ok(Ok(trial)) => Ok(trial),
+        Ok(Err(Unanswered::BrokeDown)) => {
+            Err("the round with it could not be planned; the scheduler's log says why".into())
+        }
+        Ok(Err(many)) => Err(format!("{many}; ask again")),
         Err(_) => Err(format!("planning the round with it takes longer than {} s; ask again", limit.as_secs())),
     }
 }
@@ -285,10 +290,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_trial_that_takes_too_long_or_fails_is_left_out_in_words() {
-        let late = within(Duration::ZERO, std::future::pending::<Option<()>>()).await;
+        let late = within(Duration::ZERO, std::future::pending::<Result<(), Unanswered>>()).await;
         assert_eq!(late, Err("planning the round with it takes longer than 0 s; ask again".into()));
-        let failed = within(TRIAL_TIME, std::future::ready(None::<()>)).await.unwrap_err();
+        let failed = within(TRIAL_TIME, std::future::ready(Err::<(), _>(Unanswered::BrokeDown))).await.unwrap_err();
         assert!(failed.contains("could not be planned"), "{failed}");
-        assert_eq!(within(TRIAL_TIME, std::future::ready(Some(7))).await, Ok(7));
+        assert_eq!(within(TRIAL_TIME, std::future::ready(Ok(7))).await, Ok(7));
     }
 }

@@ -18,13 +18,15 @@ use tonic::transport::server::Connected;
 
 use super::connections::Connections;
 use super::door::Watched;
-use super::{ACCEPT_PAUSE, HANDSHAKE, KEEPALIVE, REQUESTS_OF_ONE, ServerError, within_drain};
+use super::{ACCEPT_PAUSE, HANDSHAKE, KEEPALIVE, REQUESTS_OF_ONE, ServerError, UNREAD_BYTES, within_drain};
 use crate::authority::{Authorities, Shown};
 use crate::grpc::{Gateway, Peer};
 use crate::metrics;
 
 /// Connections that are through their handshake and wait to be served.
 const ACCEPTED: usize = 64;
+/// Requests at once on the connection of somebody who has shown no certificate.
+const REQUESTS_OF_A_STRANGER: u32 = 2;
 /// The first byte of TLS: a handshake.
 const TLS_BEGINS: u8 = 22;
 
@@ -42,6 +44,13 @@ enum Line {
     Tls { stream: Box<TlsStream<Watched>>, shown: Option<Arc<Shown>> },
 }
 
+impl Line {
+    /// Whoever is on this machine is none.
+    fn is_a_strangers(&self) -> bool {
+        matches!(self, Self::Tls { shown: None, .. })
+    }
+}
+
 pub(super) async fn serve(
     gateway: Gateway,
     listener: TcpListener,
@@ -49,18 +58,49 @@ pub(super) async fn serve(
     entrance: Entrance,
     stop: CancellationToken,
 ) -> Result<(), ServerError> {
-    let mut server = Server::builder()
-        .http2_keepalive_interval(Some(KEEPALIVE))
-        .http2_keepalive_timeout(Some(KEEPALIVE))
-        .max_concurrent_streams(REQUESTS_OF_ONE);
-    let registrar = gateway.registrar(entrance.authorities.clone()).into_service();
-    let (accepted, incoming) = mpsc::channel(ACCEPTED);
-    let serving = server.add_service(gateway.into_service()).add_service(registrar);
-    let serving = serving.serve_with_incoming_shutdown(ReceiverStream::new(incoming), stop.clone().cancelled_owned());
-    let serving = within_drain(serving, &stop, ServerError::Agents);
+    let registrar = gateway.registrar(entrance.authorities.clone());
+    let answer = |mut server: Server, lines| {
+        let server = server.add_service(gateway.clone().into_service()).add_service(registrar.clone().into_service());
+        let serving = server.serve_with_incoming_shutdown(ReceiverStream::new(lines), stop.clone().cancelled_owned());
+        within_drain(serving, &stop, ServerError::Agents)
+    };
+    let ((of_nodes, nodes), (of_strangers, strangers)) = (mpsc::channel(ACCEPTED), mpsc::channel(ACCEPTED));
+    let serving =
+        async { tokio::try_join!(answer(for_nodes(), nodes), answer(for_strangers(), strangers)).map(|((), ())| ()) };
     tokio::select! {
         served = serving => served,
-        never = accept(listener, visitors, entrance, accepted) => match never {},
+        never = accept(listener, visitors, entrance, Halls { of_nodes, of_strangers }) => match never {},
+    }
+}
+
+fn for_nodes() -> Server {
+    Server::builder()
+        .http2_keepalive_interval(Some(KEEPALIVE))
+        .http2_keepalive_timeout(Some(KEEPALIVE))
+        .max_concurrent_streams(REQUESTS_OF_ONE)
+}
+
+/// For who has shown no certificate, and has one thing to ask: to join, or a session by a token.
+fn for_strangers() -> Server {
+    for_nodes()
+        .max_concurrent_streams(REQUESTS_OF_A_STRANGER)
+        .http2_max_header_list_size(UNREAD_BYTES / 4)
+        .initial_stream_window_size(UNREAD_BYTES / 2)
+        .initial_connection_window_size(UNREAD_BYTES)
+}
+
+/// Where connections are served once they are through their handshake.
+#[derive(Clone)]
+struct Halls {
+    of_nodes: mpsc::Sender<io::Result<Line>>,
+    of_strangers: mpsc::Sender<io::Result<Line>>,
+}
+
+impl Halls {
+    async fn take(&self, line: Line) {
+        let hall = if line.is_a_strangers() { &self.of_strangers } else { &self.of_nodes };
+        // The port is closed if it fails.
+        drop(hall.send(Ok(line)).await);
     }
 }
 
@@ -69,21 +109,20 @@ async fn accept(
     listener: TcpListener,
     visitors: Connections,
     entrance: Entrance,
-    accepted: mpsc::Sender<io::Result<Line>>,
+    halls: Halls,
 ) -> std::convert::Infallible {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let Ok(watched) = Watched::new(stream, &visitors) else { continue };
-                let (entrance, accepted, over) = (entrance.clone(), accepted.clone(), watched.over());
+                let (entrance, halls, over) = (entrance.clone(), halls.clone(), watched.over());
                 tokio::spawn(async move {
                     let entered = tokio::select! {
                         () = over.cancelled() => return,
                         entered = tokio::time::timeout(HANDSHAKE, entrance.enter(watched)) => entered,
                     };
                     match entered {
-                        // The port is closed if it fails.
-                        Ok(Ok(line)) => drop(accepted.send(Ok(line)).await),
+                        Ok(Ok(line)) => halls.take(line).await,
                         Ok(Err(error)) => not_taken_in(&error),
                         Err(_) => tracing::debug!("a connection of an agent did not shake hands in time"),
                     }

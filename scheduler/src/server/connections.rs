@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -20,19 +21,33 @@ pub struct Limits {
     pub from_one_address: usize,
     /// Beyond so many, who is known is treated as a stranger all the same.
     pub known: usize,
+    pub patience: Patience,
+}
+
+/// How long a connection is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From its opening to the head of its first request; of an agent's, to a session that is let in.
+    pub silence: Duration,
+    /// For its other end to take what is written, and for a stranger to read all of a reply.
+    pub unread: Duration,
+}
+
+impl Patience {
+    pub const USUAL: Self = Self { silence: Duration::from_secs(20), unread: Duration::from_secs(60) };
 }
 
 impl Limits {
     /// Of the port for people, in a process that may have so many files open.
     pub fn of_people(files: usize) -> Self {
         let strangers = (files / 8).clamp(32, 512);
-        Self { strangers, from_one_address: strangers / 2, known: files / 4 }
+        Self { strangers, from_one_address: strangers / 2, known: files / 4, patience: Patience::USUAL }
     }
 
-    /// Of the port for agents, which all come at once when a scheduler does.
+    /// Of the port for agents, which all come at once when a scheduler does: many addresses, few connections of each.
     pub fn of_agents(files: usize) -> Self {
         let strangers = (files / 8).clamp(32, 4_096);
-        Self { strangers, from_one_address: strangers / 2, known: files / 2 }
+        Self { strangers, from_one_address: (strangers / 8).max(16), known: files / 2, patience: Patience::USUAL }
     }
 }
 
@@ -168,6 +183,15 @@ impl Visitor {
         self.0.spoke.load(Ordering::Relaxed)
     }
 
+    pub fn patience(&self) -> Patience {
+        self.0.port.limits.patience
+    }
+
+    /// Whether it has brought none so far.
+    pub fn is_stranger(&self) -> bool {
+        !self.0.known.load(Ordering::Relaxed)
+    }
+
     /// Cancelled when it has to go.
     pub fn over(&self) -> CancellationToken {
         self.0.over.clone()
@@ -200,7 +224,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const LIMITS: Limits = Limits { strangers: 8, from_one_address: 4, known: 2 };
+    const LIMITS: Limits = Limits { strangers: 8, from_one_address: 4, known: 2, patience: Patience::USUAL };
 
     fn address(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
@@ -237,6 +261,14 @@ mod tests {
         assert_eq!(known.iter().filter(|one| one.over().is_cancelled()).count(), 1);
         drop((known, silent));
         assert_eq!(port.counts(), (0, 0), "all places are free again");
+    }
+
+    #[test]
+    fn one_address_has_few_of_the_places_for_agents() {
+        for files in [1_024, 65_536, 1 << 20] {
+            let limits = Limits::of_agents(files);
+            assert!(limits.from_one_address <= limits.strangers / 8, "{limits:?}");
+        }
     }
 
     #[test]

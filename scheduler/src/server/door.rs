@@ -1,11 +1,10 @@
-//! What stands between a socket and whoever serves it: the connection counts, ends when it has to go, and is not waited for longer than
-//! this until it speaks.
+//! What stands between a socket and whoever serves it: the connection counts, ends when it has to go, and is waited for so long until it
+//! speaks, and so long until it takes what is written, and no longer.
 
 use std::future::Ready;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::Extension;
 use axum::middleware::AddExtension;
@@ -19,23 +18,23 @@ use tower::Layer;
 
 use super::connections::{Connections, Visitor};
 
-/// From the opening of a connection to the head of its first request; of an agent's, to a session that is let in.
-const SILENCE: Duration = Duration::from_secs(20);
-
 /// A connection's stream.
 pub struct Watched {
     stream: TcpStream,
     visitor: Visitor,
     over: Pin<Box<WaitForCancellationFutureOwned>>,
     silence: Pin<Box<Sleep>>,
+    /// While its other end takes nothing.
+    unread: Option<Pin<Box<Sleep>>>,
 }
 
 impl Watched {
     pub fn new(stream: TcpStream, connections: &Connections) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         let visitor = connections.arrived(stream.peer_addr()?.ip());
-        let (over, silence) = (Box::pin(visitor.over().cancelled_owned()), Box::pin(tokio::time::sleep(SILENCE)));
-        Ok(Self { stream, visitor, over, silence })
+        let over = Box::pin(visitor.over().cancelled_owned());
+        let silence = Box::pin(tokio::time::sleep(visitor.patience().silence));
+        Ok(Self { stream, visitor, over, silence, unread: None })
     }
 
     /// What has come, which stays to be read; waits for something.
@@ -62,6 +61,17 @@ impl Watched {
         }
         Ok(())
     }
+
+    /// What came of writing; an error where nothing has been taken for too long.
+    fn taken<T>(&mut self, context: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if wrote.is_ready() {
+            self.unread = None;
+            return wrote;
+        }
+        let patience = self.visitor.patience().unread;
+        let unread = self.unread.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+        unread.as_mut().poll(context).map(|()| Err(io::Error::new(io::ErrorKind::TimedOut, "it reads nothing")))
+    }
 }
 
 impl AsyncRead for Watched {
@@ -74,7 +84,8 @@ impl AsyncRead for Watched {
 impl AsyncWrite for Watched {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.stand(context)?;
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        let wrote = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.taken(context, wrote)
     }
 
     fn poll_write_vectored(
@@ -83,7 +94,8 @@ impl AsyncWrite for Watched {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         self.stand(context)?;
-        Pin::new(&mut self.stream).poll_write_vectored(context, bytes)
+        let wrote = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.taken(context, wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -122,5 +134,61 @@ impl<S> Accept<TcpStream, S> for Door {
             let service = Extension(stream.visitor.clone()).layer(service);
             (stream, service)
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::super::connections::{Limits, Patience};
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    /// Both ends of a connection.
+    async fn connected(patience: Patience) -> (TcpStream, Watched) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (other, accepted) =
+            tokio::join!(TcpStream::connect(listener.local_addr().unwrap()), async { listener.accept().await });
+        let connections = Connections::new("test", Limits { patience, ..Limits::of_people(1_000) });
+        (other.unwrap(), Watched::new(accepted.unwrap().0, &connections).unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_says_nothing_is_cut_after_its_time() {
+        let patience = Patience { silence: Duration::from_millis(20), unread: LONG };
+        let (mut other, mut watched) = connected(patience).await;
+        let cut = watched.read_u8().await.unwrap_err();
+        assert_eq!((cut.kind(), cut.to_string().as_str()), (io::ErrorKind::TimedOut, "it says nothing"));
+        drop(watched);
+        assert_eq!(other.read(&mut [0]).await.unwrap(), 0);
+        // Once it has said something it may be silent.
+        let (mut other, mut watched) = connected(patience).await;
+        watched.visitor.speaks();
+        assert!(tokio::time::timeout(patience.silence * 3, watched.read_u8()).await.is_err());
+        other.write_u8(7).await.unwrap();
+        assert_eq!(watched.read_u8().await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_reads_nothing_is_cut_after_its_time() {
+        let patience = Patience { silence: LONG, unread: Duration::from_millis(20) };
+        let (mut other, mut watched) = connected(patience).await;
+        let endless = async {
+            loop {
+                if let Err(cut) = watched.write_all(&[0; 64 * 1024]).await {
+                    return cut;
+                }
+            }
+        };
+        let cut = endless.await;
+        assert_eq!((cut.kind(), cut.to_string().as_str()), (io::ErrorKind::TimedOut, "it reads nothing"));
+        // What was written before is there to be read, and whoever reads is written to.
+        other.read_exact(&mut vec![0; 64 * 1024]).await.unwrap();
     }
 }

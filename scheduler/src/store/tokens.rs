@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::column::{moment, text, time};
-use super::{AuditEntry, Store, StoreError, audit, browser_sessions, users};
+use super::{AuditEntry, Page, Store, StoreError, audit, browser_sessions, users};
 
 /// A bearer token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +126,21 @@ pub(super) async fn lock_admins(connection: &mut PgConnection, now: Timestamp) -
     .await
 }
 
+/// How many tokens of a user open something. The user is locked: of two that are made at once, the later counts the earlier.
+async fn living(connection: &mut PgConnection, user: &str, now: Timestamp) -> Result<i64, sqlx::Error> {
+    sqlx::query!("SELECT name FROM users WHERE name = $1 FOR NO KEY UPDATE", user)
+        .fetch_optional(&mut *connection)
+        .await?;
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "living!" FROM tokens
+        WHERE user_name = $1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $2) AND NOT of_session"#,
+        user,
+        time(now),
+    )
+    .fetch_one(connection)
+    .await
+}
+
 impl core::fmt::Display for TokenHash {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(&hex::encode(self.0))
@@ -141,7 +156,23 @@ impl Store {
         now: Timestamp,
         deed: Option<AuditEntry>,
     ) -> Result<Token, StoreError> {
-        let token = self.create(new, hash, now, deed).await.map_err(StoreError::during("creating a token"))?;
+        let token =
+            self.create(new, hash, now, deed, i64::MAX).await.map_err(StoreError::during("creating a token"))?;
+        self.unknown_tokens.forget(hash);
+        Ok(token.expect("nobody has so many"))
+    }
+
+    /// Likewise, unless its user has so many that open something; those of browser sessions do not count.
+    pub async fn create_token_within(
+        &self,
+        most: u32,
+        new: &NewToken<'_>,
+        hash: &TokenHash,
+        now: Timestamp,
+        deed: Option<AuditEntry>,
+    ) -> Result<Option<Token>, StoreError> {
+        let made = self.create(new, hash, now, deed, most.into()).await;
+        let token = made.map_err(StoreError::during("creating a token"))?;
         self.unknown_tokens.forget(hash);
         Ok(token)
     }
@@ -152,11 +183,15 @@ impl Store {
         hash: &TokenHash,
         now: Timestamp,
         deed: Option<AuditEntry>,
-    ) -> Result<Token, sqlx::Error> {
+        most: i64,
+    ) -> Result<Option<Token>, sqlx::Error> {
         let id = Uuid::now_v7();
         let mut tx = self.pool.begin().await?;
         if let Some(user) = new.user {
             users::create(&mut tx, user, new.scope, now).await?;
+            if most < i64::MAX && living(&mut tx, user, now).await? >= most {
+                return Ok(None);
+            }
         }
         sqlx::query!(
             "INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at, expires_at, identity_id, of_session)
@@ -180,7 +215,7 @@ impl Store {
         tx.commit().await?;
         let NewToken { name, user, scope, expires_at, identity, .. } = *new;
         let (name, user) = (name.to_owned(), user.map(ToOwned::to_owned));
-        Ok(Token { id, name, user, scope, created_at: now, expires_at, identity })
+        Ok(Some(Token { id, name, user, scope, created_at: now, expires_at, identity }))
     }
 
     /// Makes this secret open this scope: for the tokens `headway up` and configuration files bring, whose names are users, but for
@@ -295,19 +330,28 @@ impl Store {
         Ok(row.and_then(Row::token))
     }
 
-    /// Tokens that have not been revoked, newest first: this user's, or all.
-    pub async fn tokens(&self, user: Option<&str>) -> Result<Vec<Token>, StoreError> {
+    /// Tokens that have not been revoked, newest first: this user's, or all; those made before this one.
+    pub async fn tokens(
+        &self,
+        user: Option<&str>,
+        before: Option<Uuid>,
+        limit: u32,
+    ) -> Result<Page<Token, Uuid>, StoreError> {
         let rows = sqlx::query_as!(
             Row,
             r#"SELECT token_id, tokens.name, user_name, scope, role AS "role?", tokens.created_at, expires_at, identity_id
             FROM tokens LEFT JOIN users ON users.name = user_name
-            WHERE revoked_at IS NULL AND ($1::text IS NULL OR user_name = $1) ORDER BY token_id DESC"#,
+            WHERE revoked_at IS NULL AND ($1::text IS NULL OR user_name = $1) AND ($2::uuid IS NULL OR token_id < $2)
+            ORDER BY token_id DESC LIMIT $3"#,
             user.map(text),
+            before,
+            i64::from(limit) + 1,
         )
         .fetch_all(&self.pool)
         .await
         .map_err(StoreError::during("listing tokens"))?;
-        Ok(rows.into_iter().filter_map(Row::token).collect())
+        let Page { items, next } = Page::of(rows, limit, |row| row.token_id);
+        Ok(Page { items: items.into_iter().filter_map(Row::token).collect(), next })
     }
 
     /// Whose token this is, unless there is none or it was revoked; `Some(None)`: an agent's.

@@ -6,10 +6,18 @@ use super::AskError;
 use super::question::{Question, Supposition};
 use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
 
-pub(super) fn supposed(input: &PlanInput, question: &Question) -> Result<PlanInput, AskError> {
+/// The round that an answer is read off.
+///
+/// # Errors
+/// A question about what the round does not know.
+pub fn supposed(input: &PlanInput, question: &Question) -> Result<PlanInput, AskError> {
     let mut supposed = input.clone();
-    for one in &question.suppose {
-        apply(&mut supposed, one)?;
+    let is_job = |one: &Supposition| matches!(one, Supposition::Job { .. });
+    for run in question.suppose.chunk_by(|one, other| is_job(one) && is_job(other)) {
+        match &run[0] {
+            Supposition::Job { .. } => submit(&mut supposed, run),
+            one => apply(&mut supposed, one)?,
+        }
     }
     if let Some(force) = &question.force {
         let job = supposed.force(force.clone()).ok_or(AskError::NoSuchJob(force.job))?;
@@ -77,16 +85,30 @@ fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskErro
             let like = self::node(input, *node)?.clone();
             add(input, &like, *count);
         }
-        Supposition::Job { job } => match input.jobs.binary_search_by_key(&job.job, |one| one.job) {
-            Ok(at) => input.jobs[at] = PlanJob::clone(job),
-            Err(at) => input.jobs.insert(at, PlanJob::clone(job)),
-        },
+        Supposition::Job { .. } => submit(input, std::slice::from_ref(supposition)),
         Supposition::JobGone { job } => {
             self::job(input, *job)?;
             input.jobs.retain(|one| one.job != *job);
         }
     }
     Ok(())
+}
+
+/// Jobs that are supposed one after the other: all at once, since each would move those behind it. Of one id the last counts.
+fn submit(input: &mut PlanInput, run: &[Supposition]) {
+    let jobs = run.iter().filter_map(|one| match one {
+        Supposition::Job { job } => Some(PlanJob::clone(job)),
+        _ => None,
+    });
+    input.jobs.extend(jobs);
+    input.jobs.sort_by_key(|job| job.job);
+    input.jobs.dedup_by(|later, earlier| {
+        let same = later.job == earlier.job;
+        if same {
+            std::mem::swap(later, earlier);
+        }
+        same
+    });
 }
 
 fn job(input: &mut PlanInput, id: JobId) -> Result<&mut PlanJob, AskError> {

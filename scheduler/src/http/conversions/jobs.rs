@@ -246,12 +246,18 @@ pub fn outline(of: v1::Job) -> v1::Job {
         pin: None,
         last_failure: None,
         displaced: vec![],
-        waiting: of.waiting.map(|waiting| v1::Waiting {
-            headline: "It waits; why is told to members of its project".into(),
-            ..waiting
-        }),
+        waiting: of.waiting.map(waiting_outline),
         ..of
     }
+}
+
+/// Likewise of a row of the queue.
+pub fn queued_outline(of: v1::QueuedJob) -> v1::QueuedJob {
+    v1::QueuedJob { waiting: waiting_outline(of.waiting), ..of }
+}
+
+fn waiting_outline(of: v1::Waiting) -> v1::Waiting {
+    v1::Waiting { headline: "It waits; why is told to members of its project".into(), ..of }
 }
 
 /// Since when, why, and when it ended for good.

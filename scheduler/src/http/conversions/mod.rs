@@ -23,7 +23,9 @@ pub use access::{browser_session, secret, token, user};
 pub use arrays::{array, array_done, job_array};
 pub use history::{allocation, checkpoint, delivery, event, series_point, tried, untried};
 pub use insight::{counterfactual, predicted_start, stage, unmoved};
-pub use jobs::{efficiency_report, job_change, job_in, last_failure, live_job, outline, specification, stored_job};
+pub use jobs::{
+    efficiency_report, job_change, job_in, last_failure, live_job, outline, queued_outline, specification, stored_job,
+};
 pub use nodes::node;
 pub use plans::{outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};

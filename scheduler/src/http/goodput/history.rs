@@ -47,7 +47,7 @@ pub async fn history(
         ("job", among) => {
             let most = among.map_or(JOBS, |jobs| jobs.len() as u32);
             let made: GoodputBy<_>;
-            (steps, made) = store.job_goodput(steps, now, among, hidden.as_ref(), most).await?;
+            (steps, made) = store.job_goodput(steps, now, among, caller.out_of_reading(view).as_ref(), most).await?;
             let told = |((id, name), points): ((JobId, String), _)| v1::GoodputLine {
                 job_id: Some(id.0),
                 job_name: Some(name),

@@ -209,6 +209,68 @@ async fn whoever_is_nobody_to_a_closed_project_sees_its_jobs_in_outline_and_of_a
 }
 
 #[tokio::test]
+async fn plans_tell_of_a_closed_projects_jobs_what_they_get_and_neither_why_nor_what_was_measured() {
+    let People { served, .. } = People::there().await;
+    let mut training = job_in("club");
+    training["training"] = json!({"curve": {"1": 1.0, "2": 1.9}, "seq_len": 128, "precision": "bf16",
+        "reference_batch": "8 sequences", "layouts": "auto"});
+    (training["name"], training["resources"]) = (json!("fitted"), json!({"gpus": {"min": 2, "max": 2}}));
+    let id = served.send_json(Method::POST, "ada", "/jobs?wait_for_nodes=true", &training).await.id();
+    for who in ["ada", "vic", "bob", "eve"] {
+        let queue = served.get(who, "/queue").await.body;
+        let row = queue["items"].as_array().unwrap().iter().find(|row| row["job_id"] == json!(id)).unwrap().clone();
+        let told = row["waiting"]["headline"] != "It waits; why is told to members of its project";
+        assert_eq!(told, ["ada", "vic"].contains(&who), "{who}: {row}");
+    }
+    served.add_node_of(8).await;
+    let of = |plan: &Value, list: &str| {
+        plan[list].as_array().unwrap().iter().find(|one| one["job_id"] == json!(id)).cloned().unwrap_or_default()
+    };
+    let started = served
+        .until("ada", "/plans/current", |told| told.body["moves"].is_array() && !of(&told.body, "moves").is_null());
+    let path = format!("/plans/{}", started.await.body["id"].as_str().unwrap());
+    let parent = served.get("ada", &path).await.body["parent_id"].clone();
+    for who in ["ada", "vic", "opal"] {
+        let plan = served.get(who, &path).await.body;
+        let (assigned, verdict, moved) = (of(&plan, "assignments"), of(&plan, "verdicts"), of(&plan, "moves"));
+        assert!(assigned["predicted"]["goodput_tokens_per_second"].as_f64() > Some(0.0), "{who}: {assigned}");
+        assert!(assigned["configuration"].is_object() && !verdict["reasons"].as_array().unwrap().is_empty());
+        assert!(moved["goodput_after_tokens_per_second"].as_f64() > Some(0.0), "{who}: {moved}");
+        let input = served.until(who, &format!("{path}/input"), |told| told.status == StatusCode::OK).await;
+        assert!(input.body.to_string().contains(&id));
+        assert!(served.get(who, "/goodput").await.body["jobs"].to_string().contains(&id), "{who}");
+    }
+    for who in ["bob", "eve"] {
+        let plan = served.get(who, &path).await.body;
+        let (assigned, verdict, moved) = (of(&plan, "assignments"), of(&plan, "verdicts"), of(&plan, "moves"));
+        assert_eq!((&assigned["gpus"], &verdict["gpus"], &moved["to_gpus"]), (&json!(2), &json!(2), &json!(2)));
+        assert_eq!(assigned["slices"].as_array().unwrap().len(), 1);
+        assert_eq!((&assigned["configuration"], &moved["to_configuration"]), (&Value::Null, &Value::Null));
+        assert_eq!(assigned["predicted"]["goodput_tokens_per_second"], json!(0.0));
+        assert_eq!(moved["goodput_after_tokens_per_second"], json!(0.0));
+        assert_eq!((&verdict["reasons"], &verdict["runner_up"]), (&json!([]), &Value::Null));
+        for told in [&verdict["headline"], &moved["reason"]] {
+            assert_eq!(told, "Why is told to members of its project", "{who}");
+        }
+        // Nor is it told elsewhere.
+        let goodput = served.get(who, "/goodput").await.body;
+        assert!(!goodput.to_string().contains(&id), "{who}: {goodput}");
+        let named = served.get(who, &format!("/goodput?jobs={id}")).await;
+        assert_eq!(named.problem(StatusCode::FORBIDDEN), "forbidden");
+        // What it gets is told of a job of an open project with the reasons.
+        let open = plan["verdicts"].as_array().unwrap().iter().find(|one| one["job_name"] == "of-free").unwrap();
+        assert!(!open["reasons"].as_array().unwrap().is_empty(), "{open}");
+        assert_eq!(served.get(who, &format!("{path}/input")).await.problem(StatusCode::NOT_FOUND), "not_found");
+        if parent.is_string() {
+            let diff = served.get(who, &format!("{path}/diff")).await.body;
+            let change = of(&diff, "changes");
+            assert_eq!((&change["to_gpus"], &change["to_configuration"]), (&json!(2), &Value::Null), "{diff}");
+            assert_eq!(change["to_goodput_tokens_per_second"], json!(0.0));
+        }
+    }
+}
+
+#[tokio::test]
 async fn events_of_jobs_go_to_whom_the_jobs_are_open() {
     let People { served, jobs } = People::there().await;
     // Also those of jobs that have ended.

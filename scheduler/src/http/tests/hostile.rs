@@ -1,9 +1,11 @@
 //! Bodies made to cost whoever reads them, and such as never come.
 
+use std::net::SocketAddr;
 use std::time::Instant;
 
+use axum::extract::ConnectInfo;
 use bytes::Bytes;
-use futures::stream;
+use futures::{poll, stream};
 
 use super::*;
 
@@ -79,4 +81,28 @@ async fn who_is_not_known_is_told_so_before_his_body_is_asked_for() {
         assert_eq!(answer.problem(StatusCode::UNAUTHORIZED), "unauthorized");
         assert!(!touched.load(std::sync::atomic::Ordering::Relaxed), "{path}: a byte of the body was read");
     }
+}
+
+#[tokio::test]
+async fn strangers_whose_bodies_never_come_take_no_users_place() {
+    let served = Served::start().await;
+    let (mut under_way, mut refused) = (Vec::new(), 0);
+    for login in 0..256_u16 {
+        let body = stream::once(async { Ok::<_, std::io::Error>(Bytes::from_static(b"{")) }).chain(stream::pending());
+        let request = Request::post("/api/v1/auth/oidc/device/token").header("content-type", "application/json");
+        let mut request = request.body(Body::from_stream(body)).unwrap();
+        let address = SocketAddr::from(([10, 0, 0, (login / 16) as u8], login));
+        request.extensions_mut().insert(ConnectInfo(address));
+        let mut answer = Box::pin(served.router.clone().oneshot(request));
+        match poll!(&mut answer) {
+            std::task::Poll::Ready(answer) => {
+                assert_eq!(answer.unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
+                refused += 1;
+            }
+            std::task::Poll::Pending => under_way.push(answer),
+        }
+    }
+    assert!(!under_way.is_empty() && refused >= 128, "{} wait, {refused} are refused", under_way.len());
+    let submitted = served.submit("ada", JOB, "1").await;
+    assert_eq!(submitted.status, StatusCode::CREATED, "{}", submitted.body);
 }

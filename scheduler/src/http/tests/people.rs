@@ -88,3 +88,35 @@ async fn whoever_keeps_guessing_waits_and_whoever_has_a_right_token_does_not() {
     assert!(refused.headers["retry-after"].to_str().unwrap().parse::<u64>().unwrap() <= 60);
     assert_eq!(ask("ada").await.status, StatusCode::OK, "who was right before goes on");
 }
+
+#[tokio::test]
+async fn a_user_has_so_many_tokens_and_lists_are_paged() {
+    let served = Served::start().await;
+    let make = async |who: &str, body: Value| served.send_json(Method::POST, who, "/auth/tokens", &body).await;
+    // Eve's own token counts, and what opens nothing does not.
+    for token in 1..99 {
+        assert_eq!(make("eve", json!({"name": format!("t{token}")})).await.status, StatusCode::CREATED);
+    }
+    let (one, other) = tokio::join!(
+        make("eve", json!({"name": "one"})),
+        make("root", json!({"name": "other", "user": "eve", "scope": "viewer"}))
+    );
+    let statuses = std::collections::BTreeSet::from([one.status.as_u16(), other.status.as_u16()]);
+    assert_eq!(statuses, [201, 409].into(), "of two at once one is too many");
+    let refused = make("eve", json!({"name": "more"})).await;
+    assert_eq!(refused.problem(StatusCode::CONFLICT), "too_many_tokens");
+    assert!(refused.body["hint"].as_str().unwrap().contains("headway token revoke"), "{}", refused.body);
+    assert_eq!(make("ada", json!({"name": "hers"})).await.status, StatusCode::CREATED);
+
+    let (mut seen, mut path) = (Vec::new(), "/auth/tokens?limit=40".to_owned());
+    loop {
+        let page: v1::TokenList = serde_json::from_value(served.get("eve", &path).await.body).unwrap();
+        seen.extend(page.items.into_iter().map(|token| token.id));
+        let Some(next) = page.next_cursor else { break };
+        path = format!("/auth/tokens?limit=40&cursor={next}");
+    }
+    assert_eq!((seen.len(), seen.iter().collect::<BTreeSet<_>>().len()), (100, 100));
+    let revoke = asked(Method::DELETE, "eve", &format!("/auth/tokens/{}", seen[0])).body(Body::empty()).unwrap();
+    assert_eq!(served.send(revoke).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(make("eve", json!({"name": "again"})).await.status, StatusCode::CREATED);
+}

@@ -194,3 +194,24 @@ async fn the_root_answers_machines_and_browsers() {
     let page = root("/jobs").await;
     assert_eq!(page.headers["content-type"], "text/html; charset=utf-8");
 }
+
+#[tokio::test]
+async fn one_user_opens_so_many_streams_and_nobody_else_has_fewer() {
+    let served = Served::start().await;
+    let open = async |who: &str| {
+        let request = asked(Method::GET, who, "/stream").body(Body::empty()).unwrap();
+        served.router.clone().oneshot(request).await.unwrap()
+    };
+    let mut streams = Vec::new();
+    for _ in 0..20 {
+        let stream = open("eve").await;
+        assert_eq!(stream.status(), StatusCode::OK);
+        streams.push(stream);
+    }
+    let refused = served.get("eve", "/stream").await;
+    assert_eq!(refused.problem(StatusCode::TOO_MANY_REQUESTS), "too_many_streams");
+    assert!(refused.headers.contains_key("retry-after") && refused.body["hint"].is_string());
+    assert_eq!(open("ada").await.status(), StatusCode::OK);
+    streams.pop();
+    assert_eq!(open("eve").await.status(), StatusCode::OK, "a closed one makes room");
+}

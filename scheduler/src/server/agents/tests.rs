@@ -11,6 +11,8 @@ use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_types::{IdSource, NodeId, NodeReport, Seconds, Term, Timestamp, TokenScope, example};
 use rcgen::{CertificateParams, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Status, Streaming};
@@ -326,4 +328,60 @@ async fn a_certificate_that_a_restored_database_does_not_know_is_believed() {
     let _session = served.welcomed(&node).await;
     let known = served.cluster.store().identity_of(node.id.0).await.unwrap().unwrap();
     assert_eq!((known.named.name.as_str(), known.revoked_at), ("gpu-1", None));
+}
+
+/// What a server says of HTTP/2 first: its settings by number, and by how much it opens the window of the connection.
+async fn greeting(served: &Served, of: Option<&Node>) -> (std::collections::BTreeMap<u16, u32>, u32) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let (fingerprint, pem, _) = served.authorities.all().remove(0);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()).unwrap();
+    let believing = rustls::ClientConfig::builder().with_root_certificates(roots);
+    let mut tls = match of {
+        None => believing.with_no_client_auth(),
+        Some(node) => {
+            let chain = CertificateDer::pem_slice_iter(node.issued.certificate.as_bytes());
+            let key = PrivateKeyDer::from_pem_slice(node.key.serialize_pem().as_bytes()).unwrap();
+            believing.with_client_auth_cert(chain.collect::<Result<_, _>>().unwrap(), key).unwrap()
+        }
+    };
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    let address = served.url.strip_prefix("https://").unwrap();
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let name = server_name(&fingerprint).try_into().unwrap();
+    let mut stream = tokio_rustls::TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let (mut settings, mut opened, mut acknowledged) = (std::collections::BTreeMap::new(), 0, false);
+    // The acknowledgement of ours is behind both.
+    while !acknowledged {
+        let mut head = [0; 9];
+        tokio::time::timeout(DEADLINE, stream.read_exact(&mut head)).await.unwrap().unwrap();
+        let mut frame = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
+        stream.read_exact(&mut frame).await.unwrap();
+        match head[3] {
+            4 if head[4] & 1 == 1 => acknowledged = true,
+            4 => settings.extend(frame.chunks_exact(6).map(|one| {
+                (u16::from_be_bytes([one[0], one[1]]), u32::from_be_bytes([one[2], one[3], one[4], one[5]]))
+            })),
+            8 => opened = u32::from_be_bytes(frame[..4].try_into().unwrap()),
+            _ => {}
+        }
+    }
+    (settings, opened)
+}
+
+#[tokio::test]
+async fn who_shows_no_certificate_may_have_few_requests_and_little_unread() {
+    const STREAMS: u16 = 3;
+    const WINDOW: u16 = 4;
+    /// Of a connection, before it is opened further (RFC 9113).
+    const FIRST: u32 = 65_535;
+    let served = served(false).await;
+    let (settings, opened) = greeting(&served, None).await;
+    assert_eq!(settings.get(&STREAMS), Some(&REQUESTS_OF_A_STRANGER), "{settings:?}");
+    assert!(settings.get(&WINDOW).is_some_and(|window| *window <= UNREAD_BYTES / 2), "{settings:?}");
+    assert!(FIRST + opened <= UNREAD_BYTES, "{opened}");
+    let node = served.joined(1, "gpu-1").await;
+    let (settings, _) = greeting(&served, Some(&node)).await;
+    assert_eq!(settings.get(&STREAMS), Some(&REQUESTS_OF_ONE), "{settings:?}");
 }
