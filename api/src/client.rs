@@ -31,7 +31,7 @@ use self::servers::Servers;
 use crate::v1::{Foreseen, Problem};
 
 pub use arrays::ArrayQuery;
-pub use cluster::{EventQuery, QueueFilter};
+pub use cluster::{EventQuery, PlanQuery, QueueFilter};
 pub use jobs::{JobFilter, LogLines, LogPage, LogRequest};
 pub use stream::StreamItem;
 pub use tokens::{AuditQuery, VerifyQuery};

@@ -10,6 +10,7 @@ mod output;
 mod bundle;
 mod command;
 mod completion;
+mod confirm;
 mod context;
 mod demo;
 mod doctor;

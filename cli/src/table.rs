@@ -195,6 +195,14 @@ pub fn cut(text: &str, width: usize) -> String {
     short
 }
 
+/// How wide a table of one row gets that has so many columns of a terminal.
+#[cfg(test)]
+pub fn widest(columns: &[Column], row: Vec<String>, width: usize) -> usize {
+    let shown: Vec<Column> = columns.iter().filter(|column| !column.wide).copied().collect();
+    let row = row.into_iter().zip(columns).filter(|(_, column)| !column.wide).map(|(cell, _)| cell).collect();
+    render(&shown, vec![row], true, Some(width), false).lines().map(UnicodeWidthStr::width).max().unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

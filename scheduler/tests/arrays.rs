@@ -75,9 +75,12 @@ async fn arrays_are_listed_by_what_they_have_in_common() {
     let store = database.store().await;
     let term = store.begin_term().await.unwrap();
     let mut ids = IdSource::seeded(6);
-    let mut names = Vec::new();
+    let (mut names, mut known) = (Vec::new(), String::new());
     for number in 0..5 {
         let (row, mut jobs) = array(&mut ids, &format!("run-{number}"), "0-1");
+        if number == 0 {
+            known = row.id.to_string();
+        }
         if number % 2 == 0 {
             end(&mut jobs);
         }
@@ -93,6 +96,11 @@ async fn arrays_are_listed_by_what_they_have_in_common() {
     assert_eq!(listed(ArrayFilter { live: Some(false), ..all.clone() }).await, ["run-4", "run-2", "run-0"]);
     assert_eq!(listed(ArrayFilter { name_contains: Some("N-3".into()), ..all.clone() }).await, ["run-3"]);
     assert!(listed(ArrayFilter { owner: Some("bob".into()), ..all.clone() }).await.is_empty());
+    assert_eq!(listed(ArrayFilter { name: Some("run-3".into()), ..all.clone() }).await, ["run-3"]);
+    assert!(listed(ArrayFilter { name: Some("run".into()), ..all.clone() }).await.is_empty());
+    for end in [&known[28..], &known[..35]] {
+        assert_eq!(listed(ArrayFilter { id: Some(end.parse().unwrap()), ..all.clone() }).await, ["run-0"], "{end}");
+    }
     let hidden = OutOfSight { projects: ["nlp".to_owned()].into(), but_of: "bob".into() };
     assert!(listed(ArrayFilter { out_of_sight: Some(hidden), ..all.clone() }).await.is_empty());
     let first = store.arrays(&ArrayFilter { limit: 2, ..all.clone() }).await.unwrap();

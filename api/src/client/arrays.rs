@@ -14,6 +14,10 @@ pub struct ArrayQuery {
     pub project: Option<String>,
     /// Owner.
     pub user: Option<String>,
+    /// The whole name.
+    pub name: Option<String>,
+    /// The beginning or the end of the id.
+    pub id: Option<String>,
     /// Part of the name.
     pub name_contains: Option<String>,
     /// Of which an element has not ended, or none.
@@ -28,6 +32,8 @@ impl Client {
             let asked = [
                 ("project", query.project.clone()),
                 ("user", query.user.clone()),
+                ("name", query.name.clone()),
+                ("id", query.id.clone()),
                 ("q", query.name_contains.clone()),
                 ("live", query.live.map(|live| live.to_string())),
                 ("limit", Some(ARRAYS_PER_PAGE.to_string())),

@@ -47,6 +47,16 @@ pub struct EventQuery {
     pub cursor: Option<String>,
 }
 
+/// Which plans are wanted, the newest first; what is absent does not restrict.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PlanQuery {
+    /// The plan that was being carried out at this moment, and those that waited for approval.
+    pub at: Option<DateTime<Utc>>,
+    /// The `next_cursor` of the page before.
+    pub cursor: Option<String>,
+    pub limit: Option<u32>,
+}
+
 impl Client {
     pub async fn nodes(&self) -> Result<Vec<Node>, ClientError> {
         self.nodes_labelled(&[]).await
@@ -150,15 +160,9 @@ impl Client {
         self.get(&["plans", id, "input"]).await
     }
 
-    /// One page of plans, newest first, after a `next_cursor`.
-    pub async fn plans(&self, cursor: Option<&str>) -> Result<PlanList, ClientError> {
-        let query: Vec<_> = cursor.map(|cursor| ("cursor", cursor)).into_iter().collect();
-        self.read(self.request(Method::GET, &["plans"]).query(&query)).await
-    }
-
-    /// The plan that was being carried out at a moment, and those that waited for approval.
-    pub async fn plans_at(&self, at: DateTime<Utc>) -> Result<PlanList, ClientError> {
-        self.read(self.request(Method::GET, &["plans"]).query(&[("at", at)])).await
+    /// One page of plans, newest first.
+    pub async fn plans(&self, query: &PlanQuery) -> Result<PlanList, ClientError> {
+        self.read(self.request(Method::GET, &["plans"]).query(query)).await
     }
 
     /// Runs a round now; its plan is a proposal that moves nothing before it is approved.
@@ -185,9 +189,10 @@ impl Client {
         self.post(&["plans", "resume"], &reason_of(reason)).await
     }
 
-    /// Plans that were carried out, newest first, with what came of them.
-    pub async fn plan_history(&self, limit: Option<u32>) -> Result<PlanHistory, ClientError> {
-        self.read(self.request(Method::GET, &["plans", "history"]).query(&[("limit", limit)])).await
+    /// One page of plans that were carried out, newest first, with what came of them.
+    pub async fn plan_history(&self, cursor: Option<&str>, limit: Option<u32>) -> Result<PlanHistory, ClientError> {
+        let query = PlanQuery { cursor: cursor.map(str::to_owned), limit, ..PlanQuery::default() };
+        self.read(self.request(Method::GET, &["plans", "history"]).query(&query)).await
     }
 
     /// What a plan gives otherwise than another, or than the one it was made from.

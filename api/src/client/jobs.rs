@@ -24,6 +24,10 @@ pub struct JobFilter {
     pub project: Option<String>,
     /// Owner.
     pub user: Option<String>,
+    /// The whole name.
+    pub name: Option<String>,
+    /// The beginning or the end of the id.
+    pub id: Option<String>,
     /// Part of the name.
     pub name_contains: Option<String>,
     /// Only elements of the array with this id.
@@ -47,6 +51,8 @@ impl JobFilter {
             ("state", (!self.states.is_empty()).then(|| self.states.join(","))),
             ("project", self.project.clone()),
             ("user", self.user.clone()),
+            ("name", self.name.clone()),
+            ("id", self.id.clone()),
             ("q", self.name_contains.clone()),
             ("label", (!self.labels.is_empty()).then(|| self.labels.join(","))),
             ("array", self.array.clone()),
@@ -185,8 +191,12 @@ impl Client {
     }
 
     pub async fn cancel(&self, id: &str, reason: Option<&str>) -> Result<Job, ClientError> {
-        let body = CancelRequest { reason: reason.map(str::to_owned), grace_s: None };
-        self.post(&["jobs", id, "cancel"], &body).await
+        self.cancel_as(id, &CancelRequest { reason: reason.map(str::to_owned), grace_s: None }).await
+    }
+
+    /// The same, with a grace time of its own perhaps.
+    pub async fn cancel_as(&self, id: &str, body: &CancelRequest) -> Result<Job, ClientError> {
+        self.post(&["jobs", id, "cancel"], body).await
     }
 
     pub async fn hold(&self, id: &str, reason: Option<&str>) -> Result<Job, ClientError> {

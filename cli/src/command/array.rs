@@ -5,7 +5,9 @@ use headway_api::client::{ArrayQuery, Client};
 use headway_api::v1::{Array as ArrayReply, ArrayDetail, ArrayDone, CancelRequest};
 use headway_types::JobStateKind;
 
-use super::{ps, short};
+use super::cancel::Grace;
+use super::{may_end_an_id, ps, short};
+use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
 use crate::table::Column;
@@ -20,7 +22,7 @@ pub enum Array {
         array: String,
     },
     /// End all elements that have not.
-    Cancel(Act),
+    Cancel(Cancel),
     /// Keep all elements from running until they are released; those that run save and stop.
     Hold(Act),
     /// Let all held elements run again.
@@ -63,6 +65,16 @@ pub struct Act {
     pub reason: Option<String>,
 }
 
+#[derive(Args, Clone, Debug)]
+pub struct Cancel {
+    #[command(flatten)]
+    pub act: Act,
+    #[command(flatten)]
+    pub grace: Grace,
+    #[command(flatten)]
+    pub yes: Yes,
+}
+
 /// How many elements may run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parallel {
@@ -92,13 +104,16 @@ pub async fn run(client: &Client, print: &Printer, array: Array) -> Result<(), F
     match array {
         Array::List(list) => {
             let live = (!list.all).then_some(true);
-            let query = ArrayQuery { project: list.project, user: list.user, name_contains: list.name, live };
+            let (project, user, name_contains) = (list.project, list.user, list.name);
+            let query = ArrayQuery { project, user, name_contains, live, ..ArrayQuery::default() };
             print.list(&client.arrays(&query).await?, &COLUMNS, row, |array| array.id.to_string())
         }
         Array::Get { array } => show(print, &client.array(&resolve(client, &array).await?).await?),
-        Array::Cancel(act) => {
-            let body = CancelRequest { reason: act.reason, grace_s: None };
-            done(print, &client.cancel_array(&resolve(client, &act.array).await?, &body).await?, "are cancelled")
+        Array::Cancel(Cancel { act, grace, yes }) => {
+            let id = resolve(client, &act.array).await?;
+            yes.or_ask(client, &format!("cancel all elements of array {} that have not ended?", act.array))?;
+            let body = CancelRequest { reason: act.reason, grace_s: grace.grace.map(|grace| grace.0) };
+            done(print, &client.cancel_array(&id, &body).await?, "are cancelled")
         }
         Array::Hold(act) => {
             let id = resolve(client, &act.array).await?;
@@ -136,7 +151,17 @@ async fn resolve(client: &Client, text: &str) -> Result<String, Failure> {
     if uuid::Uuid::parse_str(text).is_ok() {
         return Ok(text.to_owned());
     }
-    chosen(&client.arrays(&ArrayQuery::default()).await?, text)
+    let mut known = client.arrays(&named(text)).await?;
+    if known.is_empty() && may_end_an_id(text) {
+        known = client.arrays(&ArrayQuery { id: Some(text.to_owned()), ..ArrayQuery::default() }).await?;
+    }
+    chosen(&known, text)
+}
+
+/// "sweep" and "sweep[0-99]", as `ps` shows it.
+fn named(text: &str) -> ArrayQuery {
+    let name = text.split_once('[').map_or(text, |(name, _)| name);
+    ArrayQuery { name: Some(name.to_owned()), ..ArrayQuery::default() }
 }
 
 fn chosen(arrays: &[ArrayReply], text: &str) -> Result<String, Failure> {
@@ -285,6 +310,7 @@ pub mod tests {
         let live = |number| array(number, "sweep", &[("running", 1), ("succeeded", 99)]);
         assert_eq!(chosen(&[over(1), live(2)], "sweep").unwrap(), live(2).id.to_string());
         assert_eq!(chosen(&[over(1)], "sweep[0-99]").unwrap(), over(1).id.to_string(), "as `ps` shows it");
+        assert_eq!(named("sweep[0-99]%8").name.as_deref(), Some("sweep"));
         assert_eq!(chosen(&[live(1), live(2)], "sweep").unwrap_err().kind, Kind::Conflict);
         assert_eq!(chosen(&[live(1), live(2)], "00002").unwrap(), live(2).id.to_string());
         assert_eq!(chosen(&[live(1)], "grid").unwrap_err().kind, Kind::NotFound);

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::context::Contexts;
 use crate::failure::Failure;
 use crate::output::Printer;
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Context {
@@ -23,6 +24,9 @@ struct Row {
     token_file: String,
 }
 
+const COLUMNS: [Column; 4] =
+    [Column::new(""), Column::new("NAME"), Column::new("URL").cut_late(20, 60), Column::new("TOKEN").rank(1).cut(12)];
+
 pub fn run(print: &Printer, context: Context) -> Result<(), Failure> {
     let mut known = Contexts::load()?;
     match context {
@@ -36,7 +40,7 @@ pub fn run(print: &Printer, context: Context) -> Result<(), Failure> {
             let rows: Vec<Row> = known.contexts.iter().map(row).collect();
             let mark = |row: &Row| if row.current { "*".to_owned() } else { String::new() };
             let cells = |row: &Row| vec![mark(row), row.name.clone(), row.url.clone(), row.token_file.clone()];
-            print.list(&rows, &["", "NAME", "URL", "TOKEN"], cells, |row| row.name.clone())
+            print.list(&rows, &COLUMNS, cells, |row| row.name.clone())
         }
         Context::Use { name } => {
             known.chosen(Some(&name))?;
@@ -44,6 +48,25 @@ pub fn run(print: &Printer, context: Context) -> Result<(), Failure> {
             known.save()?;
             say!("commands speak to {name} now")?;
             Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_fit_the_terminal() {
+        let urls = (1..=3).map(|number| format!("https://headway-{number}.cluster.example:7600")).collect::<Vec<_>>();
+        let row = vec![
+            "*".to_owned(),
+            "production".into(),
+            urls.join(","),
+            "/home/ada/.config/headway/tokens/production".into(),
+        ];
+        for width in [60, 80, 120, 160] {
+            assert!(crate::table::widest(&COLUMNS, row.clone(), width) <= width, "{width}");
         }
     }
 }

@@ -3,17 +3,16 @@
 
 use chrono::{DateTime, Utc};
 use clap::Args;
-use headway_api::client::{Client, LogRequest};
-use headway_api::v1::{Delivery, Displacement, Job, JobDetail, Waiting};
+use headway_api::client::Client;
+use headway_api::v1::{Delivery, Displacement, Job, JobDetail, LastFailure, Waiting};
 use headway_api::yaml;
 use headway_types::JobStateKind;
 
+use super::last_lines::LastLines;
 use super::{ps, resolve_job};
 use crate::failure::{Failure, Kind};
 use crate::output::{self, Printer, duration, moment, si};
 
-/// Lines of the log of a job that failed.
-const LAST_LINES: u32 = 10;
 /// Notices that a page shows, at most.
 const MOST_NOTICES: usize = 10;
 
@@ -29,39 +28,20 @@ pub async fn run(client: &Client, print: &Printer, describe: Describe) -> Result
     if print.is_for_programs() {
         return print.one(&detail, &detail.job.id.to_string());
     }
-    let log = if failed(&detail.job) { Some(last_lines(client, &detail.job).await) } else { None };
+    let log = match failed(&detail.job) {
+        Some(failure) => Some(LastLines::of(client, &id, failure).await),
+        None => None,
+    };
     let notified = detail.spec.get("notify").is_some();
     let told = if notified { client.deliveries(&id).await? } else { Vec::new() };
     put!("{}", text(&detail, log.as_ref(), &told, Utc::now())?)?;
     Ok(())
 }
 
-/// Whether what a person wants to know is how it failed.
-fn failed(job: &Job) -> bool {
+/// The failure, where what a person wants to know is how it failed.
+fn failed(job: &Job) -> Option<&LastFailure> {
     let waits_to_try_again = job.state == JobStateKind::Queued && job.not_before.is_some();
-    job.last_failure.is_some() && (waits_to_try_again || job.state == JobStateKind::Failed)
-}
-
-/// What a rank wrote last.
-struct LastLines {
-    rank: u32,
-    /// Or why it cannot be had.
-    lines: Result<String, String>,
-}
-
-/// Of the rank that failed, where the failure names one.
-async fn last_lines(client: &Client, job: &Job) -> LastLines {
-    let rank = job.last_failure.as_ref().and_then(|failure| rank(&failure.message)).unwrap_or(0);
-    let generation = job.last_failure.as_ref().map(|failure| failure.generation);
-    let wanted = LogRequest { rank, generation, tail: Some(LAST_LINES), ..LogRequest::default() };
-    let page = client.logs(&job.id.to_string(), &wanted).await;
-    LastLines { rank, lines: page.map(|page| page.text).map_err(|error| error.to_string()) }
-}
-
-/// "… rank 3 …" → 3.
-fn rank(message: &str) -> Option<u32> {
-    let (_, after) = message.split_once("rank ")?;
-    after.split(|sign: char| !sign.is_ascii_digit()).next()?.parse().ok()
+    job.last_failure.as_ref().filter(|_| waits_to_try_again || job.state == JobStateKind::Failed)
 }
 
 fn text(of: &JobDetail, log: Option<&LastLines>, told: &[Delivery], now: DateTime<Utc>) -> Result<String, Failure> {
@@ -312,7 +292,7 @@ mod tests {
     fn a_job_that_failed_shows_exit_code_node_and_last_lines() {
         let log = LastLines { rank: 3, lines: Ok("step 41\nCUDA error: an illegal memory access\n".into()) };
         let jobs = jobs();
-        assert!(failed(&jobs[2]) && failed(&jobs[4]) && !failed(&jobs[0]) && !failed(&jobs[1]));
+        assert_eq!([2, 4, 0, 1].map(|index| failed(&jobs[index]).is_some()), [true, true, false, false]);
         insta::assert_snapshot!(page(2, Some(log)));
         let gone = LastLines { rank: 0, lines: Err("node h100-0007 is not connected".into()) };
         assert!(page(4, Some(gone)).contains("(cannot be read: node h100-0007 is not connected)"));
@@ -328,11 +308,5 @@ mod tests {
         for index in 0..jobs().len() {
             assert!(!page(index, None).contains("null"));
         }
-    }
-
-    #[test]
-    fn the_rank_that_failed_is_read_off_the_message() {
-        assert_eq!(rank("on node n: rank 13: killed (exit code 137)"), Some(13));
-        assert_eq!(rank("not started on node n"), None);
     }
 }

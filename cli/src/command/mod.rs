@@ -16,6 +16,7 @@ pub mod evaluate;
 pub mod events;
 pub mod exec;
 pub mod job;
+mod last_lines;
 pub mod login;
 pub mod logs;
 pub mod model;
@@ -93,7 +94,7 @@ async fn resolve_job(client: &Client, text: &str) -> Result<String, Failure> {
     if uuid::Uuid::parse_str(text).is_ok() {
         return Ok(text.to_owned());
     }
-    let chosen = chosen::to_show(&client.all_jobs().await?, text)?;
+    let chosen = chosen::to_show(client, text).await?;
     if chosen.others > 0 {
         aside!("headway: {} jobs are called {text}; this is the newest, {}", chosen.others + 1, short(&chosen.id));
     }
@@ -105,7 +106,12 @@ async fn resolve_only_job(client: &Client, text: &str) -> Result<String, Failure
     if uuid::Uuid::parse_str(text).is_ok() {
         return Ok(text.to_owned());
     }
-    chosen::to_change(&client.all_jobs().await?, text)
+    chosen::to_change(client, text).await
+}
+
+/// Whether an id may begin or end so.
+fn may_end_an_id(text: &str) -> bool {
+    (1..=36).contains(&text.len()) && text.chars().all(|sign| sign.is_ascii_hexdigit() || sign == '-')
 }
 
 /// The tail of an id that tells recent ones apart (UUIDv7 begins with the time).

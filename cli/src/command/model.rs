@@ -8,12 +8,14 @@ use headway_calibration::prior::Prior;
 use headway_calibration::publish::publish;
 use headway_calibration::validate::{LeaveOut, predict_left_out};
 use headway_estimator::preset::presets;
+use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 
 use super::compare::{compare, compare_left_out, read};
 use crate::failure::Failure;
 use crate::output::{Printer, si};
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Model {
@@ -56,6 +58,29 @@ pub enum CrossValidate {
 const FOLDS: usize = 6;
 /// A fit that starts from a good one needs few iterations.
 const PATIENCE_LEFT_OUT: usize = 6;
+
+const PRESETS: [Column; 9] = [
+    Column::new("NAME"),
+    Column::new("JOBS").cut_late(8, 24),
+    Column::new("PARAMETERS"),
+    Column::new("ACTIVE").rank(4),
+    Column::new("LAYERS").rank(6),
+    Column::new("HIDDEN").rank(5),
+    Column::new("HEADS").rank(3),
+    Column::new("VOCAB").rank(1),
+    Column::new("SEQUENCE").rank(2),
+];
+
+const HARDWARE: [Column; 8] = [
+    Column::new("NAME"),
+    Column::new("PEAK FLOP/S"),
+    Column::new("BEST MATMUL").rank(1),
+    Column::new("MEMORY"),
+    Column::new("BANDWIDTH").rank(4),
+    Column::new("LINK").rank(5),
+    Column::new("NETWORK").rank(6),
+    Column::new("MEASURED").rank(3),
+];
 
 pub fn run(print: &Printer, model: &Model) -> Result<(), Failure> {
     match model {
@@ -102,24 +127,21 @@ pub fn parameters(path: Option<&PathBuf>) -> Result<Parameters, Failure> {
 
 fn list_presets(print: &Printer) -> Result<(), Failure> {
     let known: Vec<_> = presets().iter().map(|(name, preset)| (name, preset.architecture)).collect();
-    print.list(
-        &known,
-        &["NAME", "JOBS", "PARAMETERS", "ACTIVE", "LAYERS", "HIDDEN", "HEADS", "VOCAB", "SEQUENCE"],
-        |(name, model)| {
-            vec![
-                (*name).clone(),
-                jobs(name),
-                si(model.parameters()),
-                si(model.active_parameters()),
-                model.layers.to_string(),
-                model.hidden.to_string(),
-                format!("{}/{}", model.heads, model.kv_heads()),
-                model.vocab.to_string(),
-                model.seq_len.to_string(),
-            ]
-        },
-        |(name, _)| (*name).clone(),
-    )
+    print.list(&known, &PRESETS, |(name, model)| preset_row(name, model), |(name, _)| (*name).clone())
+}
+
+fn preset_row(name: &str, model: &Architecture) -> Vec<String> {
+    vec![
+        name.to_owned(),
+        jobs(name),
+        si(model.parameters()),
+        si(model.active_parameters()),
+        model.layers.to_string(),
+        model.hidden.to_string(),
+        format!("{}/{}", model.heads, model.kv_heads()),
+        model.vocab.to_string(),
+        model.seq_len.to_string(),
+    ]
 }
 
 /// Whether a job can be of the model, or what of it a specification does not hold.
@@ -131,25 +153,38 @@ fn jobs(name: &str) -> String {
 fn list_hardware(print: &Printer) -> Result<(), Failure> {
     let catalog = Catalog::built_in();
     let known: Vec<&str> = catalog.names().collect();
-    print.list(
-        &known,
-        &["NAME", "PEAK FLOP/S", "BEST MATMUL", "MEMORY", "BANDWIDTH", "LINK", "NETWORK", "MEASURED"],
-        |name| {
-            let measured =
-                catalog.family(name).is_some_and(|family| Parameters::built_in().family.contains_key(family));
-            catalog.find(name).map_or_else(Vec::new, |gpu| {
-                vec![
-                    (*name).to_owned(),
-                    si(gpu.peak),
-                    si(gpu.best_matmul),
-                    format!("{:.0} GiB", gpu.memory / 1024f64.powi(3)),
-                    format!("{}B/s", si(gpu.memory_bandwidth)),
-                    format!("{}B/s", si(gpu.intra_node)),
-                    format!("{}B/s", si(gpu.inter_node)),
-                    if measured { "yes" } else { "no" }.to_owned(),
-                ]
-            })
-        },
-        |name| (*name).to_owned(),
-    )
+    print.list(&known, &HARDWARE, |name| hardware_row(catalog, name), |name| (*name).to_owned())
+}
+
+fn hardware_row(catalog: &Catalog, name: &str) -> Vec<String> {
+    let measured = catalog.family(name).is_some_and(|family| Parameters::built_in().family.contains_key(family));
+    catalog.find(name).map_or_else(Vec::new, |gpu| {
+        vec![
+            name.to_owned(),
+            si(gpu.peak),
+            si(gpu.best_matmul),
+            format!("{:.0} GiB", gpu.memory / 1024f64.powi(3)),
+            format!("{}B/s", si(gpu.memory_bandwidth)),
+            format!("{}B/s", si(gpu.intra_node)),
+            format!("{}B/s", si(gpu.inter_node)),
+            if measured { "yes" } else { "no" }.to_owned(),
+        ]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_known_by_name_fits_the_terminal() {
+        let catalog = Catalog::built_in();
+        let models = presets().iter().map(|(name, preset)| (&PRESETS[..], preset_row(name, &preset.architecture)));
+        let gpus = catalog.names().map(|name| (&HARDWARE[..], hardware_row(catalog, name)));
+        for (columns, row) in models.chain(gpus) {
+            for width in [60, 80, 100, 120] {
+                assert!(crate::table::widest(columns, row.clone(), width) <= width, "{width}: {row:?}");
+            }
+        }
+    }
 }

@@ -15,6 +15,7 @@ use headway_types::spec::check_node_label;
 
 pub use enrolment::{Join, JoinTokens, join};
 
+use crate::confirm::Yes;
 use crate::failure::Failure;
 use crate::output::{Printer, moment};
 use crate::table::Column;
@@ -38,14 +39,14 @@ pub enum Node {
     /// Take a node back into service.
     Uncordon(Name),
     /// Vouch that nothing runs on an unreachable node any more.
-    Lost(Change),
+    Lost(Final),
     /// The GPUs of a node: what each does, who holds it, what has befallen it.
     Gpus(Name),
     /// Whether a node is in reach and trusted with work, why not, and how that came about.
     Health(Name),
     /// Forget a node that is gone for good and on which nothing holds GPUs. Its certificate opens nothing any more; a node that comes back
     /// joins as a new one.
-    Delete(Change),
+    Delete(Final),
     /// On the node: make a key, and have the scheduler sign a certificate of it. The key stays here.
     Join(Join),
     /// Tokens that admit nodes.
@@ -55,7 +56,7 @@ pub enum Node {
     Certificates,
     /// Have the certificate of a node or a fleet open nothing any more: its session ends within a second. What runs there goes on until the
     /// node is lost or has joined again.
-    Revoke(Change),
+    Revoke(Final),
 }
 
 #[derive(Args, Clone, Debug)]
@@ -100,6 +101,15 @@ pub struct Change {
     /// Why, for the event log.
     #[arg(long)]
     pub reason: Option<String>,
+}
+
+/// A change that nothing takes back.
+#[derive(Args, Clone, Debug)]
+pub struct Final {
+    #[command(flatten)]
+    pub change: Change,
+    #[command(flatten)]
+    pub yes: Yes,
 }
 
 const COLUMNS: [Column; 10] = [
@@ -155,8 +165,13 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             client.drain(&change.node, &drain).await?
         }
         Node::Cordon(change) => client.cordon(&change.node, change.reason.as_deref()).await?,
-        Node::Lost(change) => client.lost(&change.node, change.reason.as_deref()).await?,
-        Node::Delete(change) => {
+        Node::Lost(Final { change, yes }) => {
+            let nothing = "its jobs start elsewhere, and two of one would run if something still did";
+            yes.or_ask(client, &format!("vouch that nothing runs on node {} any more ({nothing})?", change.node))?;
+            client.lost(&change.node, change.reason.as_deref()).await?
+        }
+        Node::Delete(Final { change, yes }) => {
+            yes.or_ask(client, &format!("forget node {} for good?", change.node))?;
             let gone = client.delete_node(&change.node, change.reason.as_deref()).await?;
             if print.structured() {
                 return print.value(&gone);
@@ -189,7 +204,10 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
         Node::Join(one) => return join(print, one).await,
         Node::Token(one) => return enrolment::tokens(client, print, one).await,
         Node::Certificates => return enrolment::certificates(client, print).await,
-        Node::Revoke(change) => return enrolment::revoke(client, print, change).await,
+        Node::Revoke(Final { change, yes }) => {
+            yes.or_ask(client, &format!("have the certificate of {} open nothing any more?", change.node))?;
+            return enrolment::revoke(client, print, change).await;
+        }
         Node::Undrain(name) | Node::Uncordon(name) => client.uncordon(&name.node).await?,
     };
     if print.structured() {

@@ -3,6 +3,7 @@
 use headway_api::client::Client;
 use headway_api::v1::{Move, MoveOutcome, PastPlan, PlanChange};
 
+use super::plan::gather;
 use super::{chosen, short};
 use crate::failure::Failure;
 use crate::output::{self, Printer, change, duration, moment, optional, si};
@@ -65,8 +66,13 @@ pub fn in_words(one: &Move, came: &MoveOutcome) -> String {
 }
 
 pub async fn history(client: &Client, print: &Printer, limit: u32) -> Result<(), Failure> {
-    let past = client.plan_history(Some(limit)).await?;
-    print.list(&past.items, &PAST, past_row, |plan| plan.id.to_string())
+    let page = |cursor: Option<String>, limit| async move {
+        client.plan_history(cursor.as_deref(), Some(limit)).await.map(|page| (page.items, page.next_cursor))
+    };
+    let past = gather(limit, page).await?;
+    print.list(&past.plans, &PAST, past_row, |plan| plan.id.to_string())?;
+    past.tell_of_more(print);
+    Ok(())
 }
 
 fn past_row(of: &PastPlan) -> Vec<String> {

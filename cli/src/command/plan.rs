@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
+use headway_api::client::{ClientError, PlanQuery};
 use headway_api::v1::{Move, Plan as PlanReply, PlanSummary, Policy, Unmoved};
 
 use super::job::{self, Job};
@@ -14,7 +15,7 @@ use super::why::{self, Why};
 use super::{chosen, outcome, short};
 use crate::context::Connection;
 use crate::failure::Failure;
-use crate::output::{Printer, change, duration, moment, optional, proven, si, solved_by};
+use crate::output::{Format, Printer, change, duration, moment, optional, proven, si, solved_by};
 use crate::table::Column;
 
 const PLANS: [Column; 7] = [
@@ -81,8 +82,8 @@ pub enum Plan {
     Rollback(Rollback),
     /// Plans that were carried out: what was expected of them, and what came of it.
     History {
-        /// How many.
-        #[arg(long, default_value_t = 20)]
+        /// At most this many.
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
     },
     /// What a plan (by default the one in force) gives otherwise than another (by default the one it was made from).
@@ -120,6 +121,9 @@ pub struct List {
     /// Those that counted at this moment (RFC 3339: 2026-03-01T14:02:00Z): the plan that was being carried out and those that waited.
     #[arg(long, value_name = "TIME")]
     pub at: Option<DateTime<Utc>>,
+    /// At most this many.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]
+    pub limit: u32,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -160,12 +164,17 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
     // Not every command needs a scheduler.
     let client = || connection.client();
     match plan {
-        Plan::List(List { at }) => {
-            let plans = match at {
-                Some(at) => client()?.plans_at(at).await?,
-                None => client()?.plans(None).await?,
+        Plan::List(List { at, limit }) => {
+            let (client, query) = (client()?, PlanQuery { at, ..PlanQuery::default() });
+            let page = |cursor, limit| {
+                let query = PlanQuery { cursor, limit: Some(limit), ..query.clone() };
+                let client = &client;
+                async move { client.plans(&query).await.map(|page| (page.items, page.next_cursor)) }
             };
-            print.list(&plans.items, &PLANS, summary, |plan| plan.id.to_string())
+            let found = gather(limit, page).await?;
+            print.list(&found.plans, &PLANS, summary, |plan| plan.id.to_string())?;
+            found.tell_of_more(print);
+            Ok(())
         }
         Plan::Show { id } => {
             let plan = match id {
@@ -204,6 +213,41 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
         Plan::Reject { id, reason } => {
             let client = client()?;
             show(print, &client.reject(&chosen::plan(&client, &id).await?, reason.as_deref()).await?)
+        }
+    }
+}
+
+/// Plans page by page, the newest first.
+pub struct Gathered<T> {
+    pub plans: Vec<T>,
+    /// Whether there are others.
+    more: bool,
+}
+
+/// As many as are wanted, however many the scheduler gives at once. `page` is asked with the cursor of the page before and how many are missing.
+pub async fn gather<T, F>(limit: u32, page: impl Fn(Option<String>, u32) -> F) -> Result<Gathered<T>, ClientError>
+where
+    F: Future<Output = Result<(Vec<T>, Option<String>), ClientError>>,
+{
+    let (mut plans, mut cursor) = (Vec::new(), None);
+    loop {
+        let left = limit.saturating_sub(plans.len() as u32);
+        let (items, next) = page(cursor, left).await?;
+        plans.extend(items);
+        // A page may be empty and others follow.
+        if next.is_none() || plans.len() >= limit as usize {
+            plans.truncate(limit as usize);
+            return Ok(Gathered { plans, more: next.is_some() });
+        }
+        cursor = next;
+    }
+}
+
+impl<T> Gathered<T> {
+    /// Not among the rows: a pipe gets rows alone.
+    pub fn tell_of_more(&self, print: &Printer) {
+        if self.more && print.format == Format::Table {
+            eprintln!("the newest {} plans; there are more: --limit {}", self.plans.len(), 10 * self.plans.len());
         }
     }
 }
@@ -295,6 +339,23 @@ fn row(step: &Move) -> Vec<String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[tokio::test]
+    async fn plans_are_read_page_by_page_up_to_the_limit() {
+        // Twelve, four at once, and an empty page in between.
+        let pages = [(0..4, "a"), (4..4, "b"), (4..8, "c"), (8..12, "")];
+        let page = |cursor: Option<String>, limit: u32| {
+            let at = cursor.map_or(0, |cursor| 1 + pages.iter().position(|(_, next)| *next == cursor).unwrap());
+            let (plans, next) = pages[at].clone();
+            let next = if plans.len() > limit as usize { "elsewhere" } else { next };
+            let page = (plans.take(limit as usize).collect::<Vec<u32>>(), (!next.is_empty()).then(|| next.to_owned()));
+            std::future::ready(Ok(page))
+        };
+        for (limit, found, more) in [(3, 3, true), (4, 4, true), (6, 6, true), (12, 12, false), (100, 12, false)] {
+            let gathered = gather(limit, page).await.unwrap();
+            assert_eq!((gathered.plans, gathered.more), ((0..found).collect(), more), "{limit}");
+        }
+    }
 
     #[test]
     fn a_plan_shows_what_is_scarce_and_who_stays_and_why() {

@@ -4,8 +4,10 @@ use clap::{Args, Subcommand};
 use headway_api::client::Client;
 use headway_api::v1::{Member as MemberReply, Project as ProjectReply, ProjectRequest, ProjectRole};
 
+use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, si};
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Project {
@@ -29,7 +31,11 @@ pub enum Project {
         private: Option<bool>,
     },
     /// Delete a project's rules; its jobs go on, bound by nothing.
-    Delete { name: String },
+    Delete {
+        name: String,
+        #[command(flatten)]
+        yes: Yes,
+    },
     /// Members: who has which role in a project and in all that is part of it.
     #[command(subcommand)]
     Member(Member),
@@ -80,7 +86,7 @@ pub struct Limit(pub Option<u32>);
 
 pub async fn run(client: &Client, print: &Printer, project: Project) -> Result<(), Failure> {
     match project {
-        Project::List => print.list(&client.projects().await?, HEADERS, row, |one| one.name.clone()),
+        Project::List => print.list(&client.projects().await?, &COLUMNS, row, |one| one.name.clone()),
         Project::Get { name } => show(print, &client.project(&name).await?),
         Project::Create { name, rules } => {
             let request = with(ProjectRequest::default(), &rules);
@@ -101,7 +107,8 @@ pub async fn run(client: &Client, print: &Printer, project: Project) -> Result<(
             }
             show(print, &client.set_project(&name, &request, now.version).await?)
         }
-        Project::Delete { name } => {
+        Project::Delete { name, yes } => {
+            yes.or_ask(client, &format!("delete the rules of project {name}?"))?;
             let gone = client.delete_project(&name).await?;
             if print.structured() {
                 return print.value(&gone);
@@ -120,7 +127,7 @@ async fn run_member(client: &Client, print: &Printer, member: Member) -> Result<
             if members.is_empty() && !print.structured() {
                 aside!("headway: project {project} names no members: it is everybody's");
             }
-            print.list(&members, MEMBER_HEADERS, member_row, |one| one.user.clone())
+            print.list(&members, &MEMBERS, member_row, |one| one.user.clone())
         }
         Member::Add { project, user, role } => told(print, &client.set_member(&project, &user, role).await?, || {
             format!("{user} has the role {role} in project {project}")
@@ -146,15 +153,29 @@ fn told(print: &Printer, project: &ProjectReply, done: impl Fn() -> String) -> R
     Ok(())
 }
 
-const MEMBER_HEADERS: &[&str] = &["USER", "ROLE", "NAMED BY", "GIVEN BY"];
+const MEMBERS: [Column; 4] = [
+    Column::new("USER").cut(12),
+    Column::new("ROLE"),
+    Column::new("NAMED BY").cut(12),
+    Column::new("GIVEN BY").rank(1),
+];
 
 fn member_row(member: &MemberReply) -> Vec<String> {
     let by = if member.from_groups { "groups" } else { "hand" };
     vec![member.user.clone(), member.role.to_string(), member.project.clone(), by.to_owned()]
 }
 
-const HEADERS: &[&str] =
-    &["NAME", "PARENT", "QUOTA", "BORROW", "FLOOR", "WEIGHT", "PER USER", "GPUS", "USED (DECAYED)"];
+const COLUMNS: [Column; 9] = [
+    Column::new("NAME").cut_late(12, 24),
+    Column::new("PARENT").rank(4).cut(8),
+    Column::new("QUOTA"),
+    Column::new("BORROW").rank(5),
+    Column::new("FLOOR").rank(6),
+    Column::new("WEIGHT").rank(2),
+    Column::new("PER USER").rank(1),
+    Column::new("GPUS"),
+    Column::new("USED (DECAYED)").rank(3),
+];
 
 fn row(project: &ProjectReply) -> Vec<String> {
     let limit = |limit: Option<u32>| limit.map_or_else(|| "-".into(), |gpus| gpus.to_string());
@@ -176,7 +197,7 @@ fn show(print: &Printer, project: &ProjectReply) -> Result<(), Failure> {
     if print.structured() {
         return print.value(project);
     }
-    print.list(std::slice::from_ref(project), HEADERS, row, |one| one.name.clone())
+    print.list(std::slice::from_ref(project), &COLUMNS, row, |one| one.name.clone())
 }
 
 fn with(request: ProjectRequest, rules: &Rules) -> ProjectRequest {
@@ -205,6 +226,18 @@ fn limit(text: &str) -> Result<Limit, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn projects_and_members_fit_the_terminal() {
+        let limits = ["512", "128", "64", "1.5", "32", "480", "12.3k GPU h"];
+        let names = ["research-language-models-2026", "research-language-models"];
+        let row: Vec<String> = names.iter().chain(&limits).map(|cell| (*cell).to_owned()).collect();
+        let member = ["ada.lovelace@research.example", "viewer", names[0], "groups"].map(str::to_owned).to_vec();
+        for width in [60, 80, 100, 120] {
+            assert!(crate::table::widest(&COLUMNS, row.clone(), width) <= width, "{width}");
+            assert!(crate::table::widest(&MEMBERS, member.clone(), width) <= width, "{width}");
+        }
+    }
 
     #[test]
     fn what_is_not_named_stays() {

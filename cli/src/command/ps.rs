@@ -123,6 +123,8 @@ impl Ps {
             states: if live { vec!["live".into()] } else { self.state.clone() },
             project: self.project.clone(),
             user: self.user.clone(),
+            name: None,
+            id: None,
             name_contains: self.name.clone(),
             array: None,
             collapsed: self.is_collapsed(),

@@ -24,8 +24,8 @@ pub struct Rebalance {
     /// Show the proposal and change nothing.
     #[arg(long)]
     pub dry_run: bool,
-    /// Least gain for a move, percent.
-    #[arg(long)]
+    /// Least gain for a move, in per cent: 1% (or 1).
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub min_gain: Option<f64>,
     /// Most jobs that are moved.
     #[arg(long)]
@@ -245,4 +245,27 @@ async fn request(client: &Client, asked: &Rebalance) -> Result<RebalanceRequest,
     }
     let (min_gain_pct, max_moves) = (asked.min_gain, asked.max_moves);
     Ok(RebalanceRequest { min_gain_pct, max_moves, scope, exclude, force, reason: asked.confirm.reason.clone() })
+}
+
+/// "1%", or "1" of the same.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.strip_suffix('%').unwrap_or(text).trim_end().parse::<f64>();
+    let number = number.ok().filter(|number| (0.0..=100.0).contains(number));
+    number.ok_or_else(|| "must be 0 to 100 per cent, such as 1% or 0.5%".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gain_is_in_per_cent_with_or_without_the_sign() {
+        assert_eq!(
+            [percent("1%"), percent("1"), percent("0.01"), percent("2.5 %")],
+            [Ok(1.0), Ok(1.0), Ok(0.01), Ok(2.5)]
+        );
+        for wrong in ["", "%", "-1%", "1%%", "NaN", "inf%", "101%", "a lot"] {
+            assert!(percent(wrong).is_err_and(|why| why.contains("such as 1%")), "{wrong}");
+        }
+    }
 }

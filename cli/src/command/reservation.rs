@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::{resolve_job, short};
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Reservation {
@@ -53,7 +54,7 @@ pub struct Create {
 
 pub async fn run(client: &Client, print: &Printer, reservation: Reservation) -> Result<(), Failure> {
     match reservation {
-        Reservation::List => print.list(&client.reservations().await?, HEADERS, row, |one| one.id.to_string()),
+        Reservation::List => print.list(&client.reservations().await?, &COLUMNS, row, |one| one.id.to_string()),
         Reservation::Create(create) => {
             let made = client.reserve(&request(client, create).await?).await?;
             if print.structured() {
@@ -99,7 +100,16 @@ async fn resolve(client: &Client, text: &str) -> Result<String, Failure> {
     })
 }
 
-const HEADERS: &[&str] = &["ID", "NAME", "NODES", "FROM", "UNTIL", "ACTIVE", "FOR", "MADE BY"];
+const COLUMNS: [Column; 8] = [
+    Column::new("ID"),
+    Column::new("NAME").cut(8),
+    Column::new("NODES").cut_late(10, 24),
+    Column::new("FROM").rank(2),
+    Column::new("UNTIL"),
+    Column::new("ACTIVE").rank(6),
+    Column::new("FOR").cut_late(8, 16),
+    Column::new("MADE BY").rank(1).cut(5),
+];
 
 fn row(one: &ReservationReply) -> Vec<String> {
     let jobs = one.jobs.iter().map(|job| format!("job {}", short(&job.to_string())));
@@ -119,4 +129,26 @@ fn row(one: &ReservationReply) -> Vec<String> {
 
 fn moment(at: DateTime<Utc>) -> String {
     at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_reservation_of_many_nodes_fits_the_terminal() {
+        let one: ReservationReply = serde_json::from_value(serde_json::json!({
+            "id": "018bcfe5-0001-7000-8000-000000000001", "name": "burn-in-of-the-new-racks", "active": true,
+            "nodes": (0..32).map(|number| format!("h100-{number:04}")).collect::<Vec<_>>(),
+            "from": "2026-03-01T12:00:00Z", "until": "2026-03-08T12:00:00Z", "projects": ["research-nlp", "vision"],
+            "users": ["ada", "bob"], "jobs": [], "made_by": "operator", "made_at": "2026-02-01T12:00:00Z",
+        }))
+        .unwrap();
+        for width in [60, 80, 120, 160] {
+            assert!(crate::table::widest(&COLUMNS, row(&one), width) <= width, "{width}");
+        }
+        let printer = crate::output::Printer { layout: crate::output::Layout::Within(Some(80)), ..Printer::plain() };
+        insta::assert_snapshot!(printer.rows(&COLUMNS, vec![row(&one)]));
+    }
 }

@@ -9,9 +9,11 @@ use headway_api::v1::{Secret as SecretReply, SecretScope};
 use tokio::sync::oneshot;
 
 use super::shutdown_token;
+use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
 use crate::prompt;
+use crate::table::Column;
 
 /// What the server takes, in bytes; one more is read to tell that it is too much.
 const LONGEST: u64 = 32 * 1024;
@@ -27,7 +29,12 @@ pub enum Secret {
         project: Option<String>,
     },
     /// Delete a secret. Jobs that name it and wait will fail when they are started.
-    Delete(Chosen),
+    Delete {
+        #[command(flatten)]
+        chosen: Chosen,
+        #[command(flatten)]
+        yes: Yes,
+    },
 }
 
 #[derive(Args, Clone, Debug)]
@@ -64,9 +71,10 @@ pub async fn run(client: &Client, print: &Printer, secret: Secret) -> Result<(),
             Ok(())
         }
         Secret::List { project } => {
-            print.list(&client.secrets(project.as_deref()).await?, HEADERS, row, |one| one.name.clone())
+            print.list(&client.secrets(project.as_deref()).await?, &COLUMNS, row, |one| one.name.clone())
         }
-        Secret::Delete(Chosen { name, project }) => {
+        Secret::Delete { chosen: Chosen { name, project }, yes } => {
+            yes.or_ask(client, &format!("delete secret {name}?"))?;
             client.delete_secret(&name, project.as_deref()).await?;
             if !print.structured() {
                 say!("secret {name} is deleted")?;
@@ -76,7 +84,13 @@ pub async fn run(client: &Client, print: &Printer, secret: Secret) -> Result<(),
     }
 }
 
-const HEADERS: &[&str] = &["NAME", "OF", "SET", "BY", "LAST USED"];
+const COLUMNS: [Column; 5] = [
+    Column::new("NAME").cut(16),
+    Column::new("OF").cut(12),
+    Column::new("SET").rank(2),
+    Column::new("BY").rank(1).cut(5),
+    Column::new("LAST USED").rank(3),
+];
 
 fn row(secret: &SecretReply) -> Vec<String> {
     vec![
@@ -120,4 +134,19 @@ async fn piped() -> Result<String, Failure> {
         let _ = read.send(std::io::stdin().take(LONGEST + 2).read_to_string(&mut text).map(|_| text));
     });
     Ok(text.await.map_err(|died| Failure::from(anyhow::Error::new(died)))??)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_fit_the_terminal() {
+        let moment = "2026-03-01T12:00:00Z";
+        let row = ["HUGGING_FACE_TOKEN_OF_THE_TEAM", "project research-language-models", moment, "ada", moment];
+        for width in [60, 80, 100, 120] {
+            let row = row.map(str::to_owned).to_vec();
+            assert!(crate::table::widest(&COLUMNS, row, width) <= width, "{width}");
+        }
+    }
 }

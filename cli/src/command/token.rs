@@ -6,8 +6,10 @@ use headway_api::v1::{Token as TokenReply, TokenRequest, TokenScope};
 use headway_types::Seconds;
 
 use super::short;
+use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
+use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum Token {
@@ -23,6 +25,8 @@ pub enum Token {
     Revoke {
         /// Id, its beginning or its end, or the token's name where only one has it.
         token: String,
+        #[command(flatten)]
+        yes: Yes,
     },
 }
 
@@ -58,11 +62,12 @@ pub async fn run(client: &Client, print: &Printer, token: Token) -> Result<(), F
             Ok(())
         }
         Token::List { user } => {
-            print.list(&client.tokens(user.as_deref()).await?, HEADERS, row, |one| one.id.to_string())
+            print.list(&client.tokens(user.as_deref()).await?, &COLUMNS, row, |one| one.id.to_string())
         }
-        Token::Revoke { token } => {
+        Token::Revoke { token, yes } => {
             let all = client.tokens(None).await?;
             let chosen = choose(&all, &token)?;
+            yes.or_ask(client, &format!("revoke token {} of {}?", chosen.name, holder(chosen)))?;
             client.revoke_token(&chosen.id.to_string()).await?;
             if !print.structured() {
                 say!("token {} of {} is revoked", chosen.name, holder(chosen))?;
@@ -82,7 +87,14 @@ pub async fn whoami(client: &Client, print: &Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-const HEADERS: &[&str] = &["ID", "NAME", "USER", "SCOPE", "CREATED", "EXPIRES"];
+const COLUMNS: [Column; 6] = [
+    Column::new("ID"),
+    Column::new("NAME").cut_late(10, 20),
+    Column::new("USER").cut(8),
+    Column::new("SCOPE"),
+    Column::new("CREATED").rank(1),
+    Column::new("EXPIRES").rank(6),
+];
 
 fn row(token: &TokenReply) -> Vec<String> {
     vec![
@@ -129,6 +141,15 @@ mod tests {
             scope: TokenScope::User,
             created_at: chrono::DateTime::UNIX_EPOCH,
             expires_at: None,
+        }
+    }
+
+    #[test]
+    fn tokens_fit_the_terminal() {
+        let expires_at = Some(chrono::DateTime::UNIX_EPOCH);
+        let long = TokenReply { expires_at, ..token(1, "continuous integration of the language models") };
+        for width in [60, 80, 100, 120] {
+            assert!(crate::table::widest(&COLUMNS, row(&long), width) <= width, "{width}");
         }
     }
 

@@ -5,6 +5,7 @@ use headway_api::client::Client;
 use headway_api::v1::{IdentityRequest, Policy, RoleSource, TokenScope, User as UserReply, UserQuota};
 use serde_json::{Map, Value, json};
 
+use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
 use crate::table::Column;
@@ -55,7 +56,11 @@ pub enum User {
     /// Say that a user is nobody at the identity provider any more; what logins have opened ends at once.
     Unlink { name: String },
     /// Revoke all of a user's tokens at once, and with them the browser sessions. The user, and what is theirs, stays.
-    Revoke { name: String },
+    Revoke {
+        name: String,
+        #[command(flatten)]
+        yes: Yes,
+    },
 }
 
 /// What a user has of its own; what is not named stays.
@@ -103,7 +108,7 @@ pub async fn run(client: &Client, print: &Printer, user: User) -> Result<(), Fai
             say!("{name} is nobody at the identity provider any more; what logins have opened has ended")?;
             Ok(())
         }
-        User::Revoke { name } => revoke(client, print, &name).await,
+        User::Revoke { name, yes } => revoke(client, print, &name, yes).await,
     }
 }
 
@@ -137,9 +142,10 @@ fn quota_of(policy: &Policy, user: &str) -> Option<UserQuota> {
     })
 }
 
-async fn revoke(client: &Client, print: &Printer, name: &str) -> Result<(), Failure> {
+async fn revoke(client: &Client, print: &Printer, name: &str, yes: Yes) -> Result<(), Failure> {
     // Who is not there is no user without tokens.
     client.user(name).await?;
+    yes.or_ask(client, &format!("revoke all tokens of {name}?"))?;
     let mut tokens = client.tokens(Some(name)).await?;
     // The one that opens this goes last: without it the others would stay.
     let own = client.whoami().await?.id;

@@ -3,15 +3,13 @@
 use std::fmt::Write as _;
 
 use clap::Args;
-use headway_api::client::{Client, LogRequest};
+use headway_api::client::Client;
 use headway_api::v1::{Explanation, LastFailure, PredictedStart};
 
+use super::last_lines::LastLines;
 use super::resolve_job;
 use crate::failure::Failure;
 use crate::output::{self, Printer, duration, moment};
-
-/// Lines of a failed attempt that are shown.
-const LAST_WORDS: u32 = 10;
 
 #[derive(Args, Clone, Debug)]
 pub struct Why {
@@ -27,29 +25,27 @@ pub async fn run(client: &Client, print: &Printer, why: Why) -> Result<(), Failu
     }
     put!("{}", text(&explain))?;
     if let Some(failure) = &explain.last_failure {
-        put!("{}", failed(failure, &explain.headline, &last_words(client, &id).await))?;
+        put!("{}", failed(failure, &explain.headline, &LastLines::of(client, &id, failure).await))?;
     }
     Ok(())
 }
 
-/// The end of what the job wrote, or why there is nothing to show.
-async fn last_words(client: &Client, id: &str) -> Result<String, String> {
-    let wanted = LogRequest { tail: Some(LAST_WORDS), ..LogRequest::default() };
-    client.logs(id, &wanted).await.map(|page| page.text).map_err(|error| error.to_string())
-}
-
-/// How the last attempt failed, as far as the headline has not said it, with what it wrote last.
-fn failed(failure: &LastFailure, headline: &str, words: &Result<String, String>) -> String {
+/// How the last attempt failed, as far as the headline has not said it, with what the rank that did wrote last.
+fn failed(failure: &LastFailure, headline: &str, of: &LastLines) -> String {
     let node = failure.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
     let code = failure.exit_code.map(|code| format!(", exit code {code}")).unwrap_or_default();
     let mut text = format!("Last attempt failed at {}{node}{code}\n", moment(failure.at));
     if !headline.contains(&failure.message) {
         text.push_str(&format!("  {}\n", failure.message));
     }
-    match words {
-        Ok(words) if words.trim().is_empty() => text.push_str("  it wrote nothing\n"),
+    let (who, lines) = match of.rank {
+        0 => ("it".to_owned(), "its last lines".to_owned()),
+        rank => (format!("rank {rank}"), format!("last lines of rank {rank}")),
+    };
+    match &of.lines {
+        Ok(words) if words.trim().is_empty() => text.push_str(&format!("  {who} wrote nothing\n")),
         Ok(words) => {
-            text.push_str("  its last lines:\n");
+            text.push_str(&format!("  {lines}:\n"));
             words.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
             text.extend(remedy(words).map(|remedy| format!("  {remedy}\n")));
         }
@@ -235,9 +231,14 @@ mod tests {
             exit_code: Some(1),
         };
         let words = "Traceback (most recent call last):\nModuleNotFoundError: No module named 'torch'\n".to_owned();
-        insta::assert_snapshot!(failed(&failure, "Needs 1 GPU", &Ok(words)));
-        assert!(failed(&failure, &failure.message, &Ok(String::new())).ends_with("it wrote nothing\n"));
-        assert!(failed(&failure, "", &Err("node n1 is not connected".into())).contains("cannot be read: node n1"));
+        let of = |rank, lines| LastLines { rank, lines };
+        insta::assert_snapshot!(failed(&failure, "Needs 1 GPU", &of(0, Ok(words))));
+        assert!(failed(&failure, &failure.message, &of(0, Ok(String::new()))).ends_with("  it wrote nothing\n"));
+        assert!(failed(&failure, "", &of(3, Ok(String::new()))).ends_with("  rank 3 wrote nothing\n"));
+        let of_another = failed(&failure, "", &of(3, Ok("step 41\n".into())));
+        assert!(of_another.ends_with("  last lines of rank 3:\n    step 41\n"), "{of_another}");
+        let gone = of(0, Err("node n1 is not connected".into()));
+        assert!(failed(&failure, "", &gone).contains("cannot be read: node n1"));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use uuid::Uuid;
 use super::access::Seen;
 use super::auth::Principal;
 use super::extract::{Json, Path, Query, etag, if_match, reason};
+use super::listing::id_end;
 use super::problem::Problem;
 use super::{HttpState, actions, conversions, dependencies, lookup, waiting};
 use crate::shown::Shown;
@@ -34,6 +35,10 @@ pub struct ArraysQuery {
     user: Option<String>,
     /// Part of the name, in any case.
     q: Option<String>,
+    /// The whole name.
+    name: Option<String>,
+    /// The beginning or the end of the id, such as the eight digits that lists show.
+    id: Option<String>,
     /// Only arrays of which an element has not ended, or with `false` only the others.
     live: Option<bool>,
     /// The `next_cursor` of the page before.
@@ -62,6 +67,8 @@ pub async fn list_arrays(
     let filter = ArrayFilter {
         project: query.project,
         owner: query.user,
+        name: query.name,
+        id: query.id.as_deref().map(id_end).transpose()?,
         name_contains: query.q.filter(|part| !part.is_empty()),
         live: query.live,
         out_of_sight: caller.out_of_sight(&state.cluster.view()),

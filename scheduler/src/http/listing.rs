@@ -31,7 +31,10 @@ use super::{HttpState, arrays, conversions, past, waiting};
 use crate::asking::Foretold;
 use crate::store::{JobFilter, ListedJob};
 
-pub use self::query::{Fields, JobsQuery, no_cursor};
+pub use self::query::{Fields, JobsQuery, id_end, no_cursor};
+
+/// Whoever names jobs by their ids means one.
+const FOUND_BY_ID: u32 = 1_000;
 
 /// What lists remember from one to the next.
 #[derive(Default)]
@@ -57,6 +60,9 @@ pub async fn list_jobs(
     if let Some(at) = at {
         let then = past::jobs(&state.cluster, wanted.filter_of_the_past()?, at).await?;
         return Ok(Json(then).into_response());
+    }
+    if let Some(end) = &wanted.id {
+        wanted.filter.among = Some(state.cluster.store().jobs_by_id(end, FOUND_BY_ID).await?);
     }
     let totals = match wanted.totals {
         true => Some(state.listing.totals.of(&state.cluster, &wanted.filter).await?),

@@ -10,13 +10,17 @@ use uuid::Uuid;
 
 use super::column::{document, integer, text, time, unsigned};
 use super::jobs::Conditions;
-use super::{JobFilter, ListedJob, OutOfSight, Page, Store, StoreError};
+use super::{IdEnd, JobFilter, ListedJob, OutOfSight, Page, Store, StoreError};
 
 /// Which arrays a listing wants, the newest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArrayFilter {
     pub project: Option<String>,
     pub owner: Option<String>,
+    /// The whole name.
+    pub name: Option<String>,
+    /// How the id begins or ends.
+    pub id: Option<IdEnd>,
     /// Part of the name, in any case.
     pub name_contains: Option<String>,
     /// Only those of which an element has not ended, or only the others.
@@ -36,6 +40,7 @@ impl Store {
             ..JobFilter::default()
         };
         let conditions = Conditions::of(&of_jobs);
+        let range = filter.id.as_ref().and_then(IdEnd::range);
         let rows = sqlx::query!(
             r#"SELECT body AS "body: Json<Array>" FROM arrays
             WHERE ($1::text IS NULL OR project = $1)
@@ -47,6 +52,8 @@ impl Store {
                   AND state IN ('queued', 'held', 'starting', 'running', 'stopping')
               ))
               AND ($7::uuid IS NULL OR array_id < $7)
+              AND ($9::text IS NULL OR name = $9)
+              AND ($10::text IS NULL OR reverse(array_id::text) LIKE $10 OR array_id BETWEEN $11 AND $12)
             ORDER BY array_id DESC LIMIT $8"#,
             filter.project.as_deref().map(text),
             filter.owner.as_deref().map(text),
@@ -56,6 +63,10 @@ impl Store {
             filter.live,
             filter.cursor.map(|array| array.0),
             i64::from(filter.limit) + 1,
+            filter.name.as_deref().map(text),
+            filter.id.as_ref().map(IdEnd::backwards),
+            range.map(|(first, _)| first),
+            range.map(|(_, last)| last),
         )
         .fetch_all(&self.pool)
         .await

@@ -9,7 +9,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use super::column::{document, integer, text, time, unsigned};
-use super::{Page, Store, StoreError};
+use super::{IdEnd, Page, Store, StoreError};
 
 /// Which jobs a listing wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,11 +20,13 @@ pub struct JobFilter {
     pub owner: Option<String>,
     /// Labels it has: with this value, or with any.
     pub labels: BTreeMap<String, Option<String>>,
+    /// The whole name.
+    pub name: Option<String>,
     /// Part of the name, in any case.
     pub name_contains: Option<String>,
     /// Only elements of this array.
     pub array: Option<ArrayId>,
-    /// Only of these; absent: of all.
+    /// Only of these, which are in order; absent: of all.
     pub among: Option<Vec<JobId>>,
     /// What whoever asks may not know of.
     pub out_of_sight: Option<OutOfSight>,
@@ -141,6 +143,8 @@ macro_rules! list {
               AND (cardinality($9::text[]) = 0 OR project <> ALL($9) OR owner = $10)
               AND ($11::text IS NULL OR state = $11)
               AND ($12::uuid IS NULL OR array_id = $12)
+              AND ($13::text IS NULL OR name = $13)
+              AND ($14::uuid[] IS NULL OR job_id = ANY($14))
               AND ($7::uuid IS NULL OR "
                 + $after
                 + ") ORDER BY "
@@ -158,6 +162,8 @@ macro_rules! list {
             conditions.but_of,
             conditions.state,
             filter.array.map(|array| array.0),
+            filter.name.as_deref().map(text),
+            conditions.among.as_deref() as Option<&[Uuid]>,
         )
         .fetch_all($pool)
         .await
@@ -243,6 +249,8 @@ impl Store {
               AND ($5::text[] IS NULL OR labels ?& $5)
               AND (cardinality($6::text[]) = 0 OR project <> ALL($6) OR owner = $7)
               AND ($8::uuid IS NULL OR array_id = $8)
+              AND ($9::text IS NULL OR name = $9)
+              AND ($10::uuid[] IS NULL OR job_id = ANY($10))
             GROUP BY state"#,
             filter.project.as_deref().map(text),
             filter.owner.as_deref().map(text),
@@ -252,6 +260,8 @@ impl Store {
             &conditions.hidden,
             conditions.but_of,
             filter.array.map(|array| array.0),
+            filter.name.as_deref().map(text),
+            conditions.among.as_deref() as Option<&[Uuid]>,
         )
         .fetch_all(&self.pool)
         .await
@@ -284,6 +294,26 @@ impl Store {
         .await
         .map_err(StoreError::during("listing jobs"))?;
         Ok(Page::of(rows.into_iter().map(|row| row.body.0).collect(), filter.limit, |job| job.id))
+    }
+
+    /// The jobs whose ids begin or end so, of more than `most` the newest of both. An index has either, so that it costs what it finds.
+    pub async fn jobs_by_id(&self, end: &IdEnd, most: u32) -> Result<Vec<JobId>, StoreError> {
+        let range = end.range();
+        let rows = sqlx::query!(
+            r#"(SELECT job_id AS "job_id!" FROM jobs WHERE job_id BETWEEN $1 AND $2 ORDER BY job_id DESC LIMIT $4)
+            UNION
+            (SELECT job_id FROM jobs WHERE reverse(job_id::text) LIKE $3 ORDER BY job_id DESC LIMIT $4)"#,
+            range.map(|(first, _)| first),
+            range.map(|(_, last)| last),
+            end.backwards(),
+            i64::from(most),
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(StoreError::during("finding jobs by the end of their ids"))?;
+        let mut jobs: Vec<JobId> = rows.into_iter().map(|row| JobId(row.job_id)).collect();
+        jobs.sort_unstable();
+        Ok(jobs)
     }
 
     /// What jobs are called.

@@ -100,7 +100,7 @@ async fn asked(client: &Client) -> Vec<(&'static str, Result<String, ClientError
         ("nodes.json", client.nodes().await.map(|it| document(&it))),
         ("queue.json", client.queue(&queue).await.map(|it| document(&it))),
         ("policy.json", client.policy().await.map(|it| document(&it))),
-        ("rounds.json", client.plan_history(Some(ROUNDS)).await.map(|it| document(&it))),
+        ("rounds.json", client.plan_history(None, Some(ROUNDS)).await.map(|it| document(&it))),
         ("events.json", client.events(EVENTS).await.map(|it| document(&it))),
     ]
 }

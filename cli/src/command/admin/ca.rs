@@ -7,6 +7,7 @@ use headway_api::client::Client;
 use headway_api::secret::Secret;
 use headway_api::v1::{NodeAuthority, NodeAuthorityList, NodeAuthorityRequest};
 
+use crate::confirm::Yes;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
 
@@ -35,6 +36,8 @@ pub enum Ca {
     Retire {
         /// Its fingerprint, or the beginning of it.
         fingerprint: String,
+        #[command(flatten)]
+        yes: Yes,
     },
 }
 
@@ -53,7 +56,7 @@ pub async fn run(client: &Client, print: &Printer, ca: Ca) -> Result<(), Failure
             let known = client.replace_node_authority(site.as_ref()).await?;
             show(print, &known)
         }
-        Ca::Retire { fingerprint } => {
+        Ca::Retire { fingerprint, yes } => {
             let known = client.node_authorities().await?;
             let meant: Vec<&NodeAuthority> =
                 known.items.iter().filter(|one| one.fingerprint.starts_with(&fingerprint)).collect();
@@ -61,6 +64,11 @@ pub async fn run(client: &Client, print: &Printer, ca: Ca) -> Result<(), Failure
                 let message = format!("{} authorities begin with {fingerprint}", meant.len());
                 return Err(Failure::new(Kind::NotFound, message).hint("see `headway admin ca show`"));
             };
+            let of = format!("{} certificates are of it", one.certificates);
+            yes.or_ask(
+                client,
+                &format!("believe nothing any more that {} has signed ({of})?", short(&one.fingerprint)),
+            )?;
             client.retire_node_authority(&one.fingerprint).await?;
             if !print.structured() {
                 say!("what {} has signed is believed no more", short(&one.fingerprint))?;

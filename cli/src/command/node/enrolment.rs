@@ -15,6 +15,7 @@ use crate::command::short;
 use crate::context::read_token;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
+use crate::table::Column;
 
 #[derive(Args, Clone, Debug)]
 pub struct Join {
@@ -139,6 +140,15 @@ pub async fn tokens(client: &Client, print: &Printer, tokens: JoinTokens) -> Res
     }
 }
 
+const CERTIFICATES: [Column; 6] = [
+    Column::new("NAME").cut(16),
+    Column::new("KIND").rank(2),
+    Column::new("ISSUED").rank(1),
+    Column::new("UNTIL"),
+    Column::new("REVOKED").rank(6),
+    Column::new("ID"),
+];
+
 pub async fn certificates(client: &Client, print: &Printer) -> Result<(), Failure> {
     let row = |one: &NodeCertificate| {
         vec![
@@ -150,8 +160,7 @@ pub async fn certificates(client: &Client, print: &Printer) -> Result<(), Failur
             short(&one.id.to_string()).into(),
         ]
     };
-    let columns = ["NAME", "KIND", "ISSUED", "UNTIL", "REVOKED", "ID"];
-    print.list(&client.node_certificates().await?, &columns, row, |one| one.name.clone())
+    print.list(&client.node_certificates().await?, &CERTIFICATES, row, |one| one.name.clone())
 }
 
 pub async fn revoke(client: &Client, print: &Printer, change: Change) -> Result<(), Failure> {

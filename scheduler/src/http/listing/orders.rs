@@ -147,6 +147,8 @@ fn admits(filter: &JobFilter, live: &JobView) -> bool {
     (filter.states.is_empty() || filter.states.contains(&job.state.kind()))
         && filter.project.as_ref().is_none_or(|project| *project == spec.project)
         && filter.owner.as_ref().is_none_or(|owner| *owner == job.owner)
+        && filter.name.as_ref().is_none_or(|name| *name == spec.name)
+        && filter.among.as_ref().is_none_or(|jobs| jobs.binary_search(&job.id).is_ok())
         && filter.name_contains.as_ref().is_none_or(|part| spec.name.to_lowercase().contains(&part.to_lowercase()))
         && labels::meet(&spec.labels, &filter.labels)
         && filter.array.as_ref().is_none_or(of_array)

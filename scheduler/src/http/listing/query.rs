@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::orders::{LiveKey, LiveOrder};
 use crate::http::labels;
 use crate::http::problem::Problem;
-use crate::store::{JobFilter, JobKey, JobOrder};
+use crate::store::{IdEnd, JobFilter, JobKey, JobOrder};
 
 const JOBS_AT_MOST: u32 = 500;
 
@@ -37,6 +37,11 @@ pub struct JobsQuery {
     arrays: Option<String>,
     /// Part of the name, in any case.
     q: Option<String>,
+    /// The whole name. Not with `at`, nor with `arrays=collapsed`.
+    name: Option<String>,
+    /// The beginning or the end of the id, such as the eight digits that lists show; of more than 1000 such jobs the newest. Not with `at`, nor with
+    /// `arrays=collapsed`.
+    id: Option<String>,
     /// `submitted` (the newest first), `name`, `owner`, `project` or `ended` (the first to end first); with `state=live` also
     /// `priority`, `gpus`, `goodput`, `progress`, `lost` (the most first), `eta` or `position` (the soonest first). A `-` before it turns it round.
     sort: Option<String>,
@@ -56,6 +61,8 @@ pub struct JobsQuery {
 pub struct Wanted {
     /// With the order and the cursor, where the store has them.
     pub filter: JobFilter,
+    /// By which the store knows the only jobs that are wanted.
+    pub id: Option<IdEnd>,
     pub sort: Sort,
     /// As given.
     pub cursor: Option<String>,
@@ -86,12 +93,18 @@ impl Wanted {
                 Problem::bad_request("a list with one row per array has the order of submission alone, and no past");
             return Err(problem.field("arrays").hint("leave out sort and at, or arrays"));
         }
+        let of_one = query.name.is_some() || query.id.is_some();
+        if collapsed && of_one {
+            let problem = Problem::bad_request("a list with one row per array is not searched by whole names and ids");
+            return Err(problem.field("arrays").hint("leave out arrays, or ask /arrays"));
+        }
         let filter = JobFilter {
             array: query.array.map(ArrayId),
             states,
             project: query.project,
             owner: query.user,
             labels: labels::wanted(query.label.as_deref())?,
+            name: query.name,
             name_contains: query.q.filter(|part| !part.is_empty()),
             among: None,
             out_of_sight: None,
@@ -100,7 +113,8 @@ impl Wanted {
             cursor,
         };
         let fields = query.fields.as_deref().map(Fields::read).transpose()?;
-        Ok(Self { filter, sort, cursor: query.cursor, fields, totals: query.totals.unwrap_or(false), collapsed })
+        let (id, totals) = (query.id.as_deref().map(id_end).transpose()?, query.totals.unwrap_or(false));
+        Ok(Self { filter, id, sort, cursor: query.cursor, fields, totals, collapsed })
     }
 
     /// The past knows jobs in the order of their submission, and of each what its history tells.
@@ -111,6 +125,8 @@ impl Wanted {
             ("fields", self.fields.is_some()),
             ("totals", self.totals),
             ("array", self.filter.array.is_some()),
+            ("name", self.filter.name.is_some()),
+            ("id", self.id.is_some()),
         ];
         match given.into_iter().find(|(_, given)| *given) {
             Some((name, _)) => Err(Problem::bad_request(format!("a past moment has no {name}")).field(name)),
@@ -134,6 +150,11 @@ pub fn no_cursor() -> Problem {
     Problem::bad_request("this is no cursor of such a list")
         .field("cursor")
         .hint("send the next_cursor of the page before, with the same sort")
+}
+
+/// The beginning or the end of an id that somebody names.
+pub fn id_end(text: &str) -> Result<IdEnd, Problem> {
+    text.parse::<IdEnd>().map_err(|wrong| Problem::bad_request(wrong.to_string()).field("id"))
 }
 
 fn states(text: Option<&str>) -> Result<Vec<JobStateKind>, Problem> {

@@ -30,7 +30,9 @@ impl Totals {
             owner: filter.owner.clone(),
             array: filter.array,
             labels: filter.labels.clone(),
+            name: filter.name.clone(),
             name_contains: filter.name_contains.clone(),
+            among: filter.among.clone(),
             out_of_sight: filter.out_of_sight.clone(),
             ..JobFilter::default()
         });

@@ -55,6 +55,35 @@ async fn a_list_is_filtered_by_label_name_and_owner() {
 }
 
 #[tokio::test]
+async fn a_job_is_found_by_its_whole_name_or_an_end_of_its_id() {
+    let served = with_five_jobs().await;
+    assert_eq!(names(&served, "name=bert").await, ["bert"]);
+    assert_eq!(names(&served, "name=ber").await, [""; 0]);
+    assert_eq!(names(&served, "name=bert&state=live&sort=priority").await, ["bert"]);
+    let found = served.get("eve", "/jobs?name=gpt&totals=true").await.body;
+    assert_eq!(found["totals"]["jobs"], 1);
+    let id = found["items"][0]["id"].as_str().unwrap();
+    for end in [&id[28..], &id[30..].to_uppercase(), &id[..35], id] {
+        assert_eq!(names(&served, &format!("id={end}")).await, ["gpt"], "{end}");
+        assert_eq!(names(&served, &format!("id={end}&state=live&sort=priority")).await, ["gpt"], "{end}");
+        assert_eq!(served.get("eve", &format!("/jobs?id={end}&totals=true")).await.body["totals"]["jobs"], 1);
+        assert_eq!(names(&served, &format!("id={end}&user=bob")).await, [""; 0], "{end}");
+    }
+    assert_eq!(names(&served, &format!("id={}", &id[1..20])).await, [""; 0], "what is in the middle is no end");
+    let at = "at=2026-03-01T14:02:00Z";
+    for (query, field) in [
+        ("id=gpt".to_owned(), "id"),
+        ("id=".to_owned(), "id"),
+        (format!("id=00&{at}"), "id"),
+        (format!("name=gpt&{at}"), "name"),
+        ("name=gpt&arrays=collapsed".to_owned(), "arrays"),
+    ] {
+        let refused = served.get("eve", &format!("/jobs?{query}")).await;
+        assert_eq!((refused.status, &refused.body["field"]), (StatusCode::BAD_REQUEST, &field.into()), "{query}");
+    }
+}
+
+#[tokio::test]
 async fn a_list_is_sorted_the_same_on_one_page_and_on_many() {
     let served = with_five_jobs().await;
     for sort in
