@@ -51,8 +51,10 @@ async fn told_when(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&Value)
 }
 
 async fn runs(cluster: &Cluster, job: &str, beyond: u64) -> Value {
-    told_when(cluster, &["job", "get", job], |job| job["state"] == "running" && job["generation"].as_u64() > Some(beyond))
-        .await
+    told_when(cluster, &["job", "get", job], |job| {
+        job["state"] == "running" && job["generation"].as_u64() > Some(beyond)
+    })
+    .await
 }
 
 fn policies_are_set_by_name(cluster: &Cluster) {
@@ -200,7 +202,8 @@ async fn jobs_wait_for_a_quota_and_go_where_they_are_told(cluster: &Cluster) {
     let events = cluster.command(&["job", "events", "second"]);
     assert!(events.contains("puts second back into the queue: new code"), "{events}");
     cluster.command(&["job", "resize", "second", "2"]);
-    let second = told_when(cluster, &["job", "get", "second"], |job| job["gpus"] == 2 && job["state"] == "running").await;
+    let second =
+        told_when(cluster, &["job", "get", "second"], |job| job["gpus"] == 2 && job["state"] == "running").await;
     assert_eq!((&second["gpus_min"], &second["gpus_max"]), (&json!(2), &json!(2)));
     cluster.command(&["cancel", "first", "second"]);
 }

@@ -129,8 +129,12 @@ fn what_came_to_nothing_or_to_something_else_was_overtaken_and_tells_no_number()
 #[test]
 fn a_start_counts_from_its_grant_whatever_the_job_had_before() {
     let earlier = ended(50.0, stops(20.0, 100.0, trains(10.0, granted(0.0, 4))));
-    let told =
-        of(&moved(MoveKind::Start, 0, 8), Some(&earlier), Some(&trains(115.0, granted(110.0, 8))), Some(made(9.0, 3.0)));
+    let told = of(
+        &moved(MoveKind::Start, 0, 8),
+        Some(&earlier),
+        Some(&trains(115.0, granted(110.0, 8))),
+        Some(made(9.0, 3.0)),
+    );
     assert_eq!((told.state, told.downtime, told.goodput_before), (MoveState::Done, Some(Seconds(5.0)), None));
     assert_eq!(told.goodput_after, Some(TokensPerSecond(9.0)));
 }
@@ -216,9 +220,8 @@ impl Life {
 
 fn life() -> impl Strategy<Value = Life> {
     let steps = prop::array::uniform6(0.0..50.0_f64);
-    (1..9_u32, any::<bool>(), steps, 0..4_usize, any::<bool>()).prop_map(
-        |(gpus, modelled, steps, reaches, is_stopped)| Life { gpus, modelled, steps, reaches, is_stopped },
-    )
+    (1..9_u32, any::<bool>(), steps, 0..4_usize, any::<bool>())
+        .prop_map(|(gpus, modelled, steps, reaches, is_stopped)| Life { gpus, modelled, steps, reaches, is_stopped })
 }
 
 fn a_move() -> impl Strategy<Value = Move> {
