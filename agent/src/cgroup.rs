@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use headway_types::{Generation, JobId, NodeId};
+use headway_types::{Bytes, Generation, JobId, NodeId};
 
 use crate::AgentError;
 pub(crate) use enclosure::Enclosure;
@@ -64,10 +64,12 @@ pub(crate) struct Opened {
 /// Whose memory ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutOfMemory {
+    /// The kernel has killed nobody in the group for that.
+    No,
     /// The group's own limit was reached.
     Limit,
-    /// The kernel killed in the group although its own limit was not reached.
-    Host,
+    /// The kernel killed in the group although its own limit was not reached. `held`: the most that the group has had, where that is known.
+    Host { held: Option<Bytes> },
 }
 
 impl Cgroups {
@@ -149,15 +151,22 @@ impl Cgroups {
         kill(&self.group(job, generation));
     }
 
-    /// Whether the kernel has killed in a rank's cgroup for want of memory.
+    /// Whether the kernel has killed in a rank's cgroup for want of memory; `None` where it does not count that.
     pub(crate) fn out_of_memory(&self, job: JobId, generation: Generation, rank: u32) -> Option<OutOfMemory> {
         let events = fs::read_to_string(self.rank(job, generation, rank).join("memory.events")).ok()?;
         let count = |name: &str| value(&events, name).unwrap_or(0);
         match (count("oom_kill"), count("oom")) {
-            (0, _) => None,
-            (_, 0) => Some(OutOfMemory::Host),
+            (0, _) => Some(OutOfMemory::No),
+            (_, 0) => Some(OutOfMemory::Host { held: self.held(job, generation) }),
             _ => Some(OutOfMemory::Limit),
         }
+    }
+
+    /// The most memory that a group has had; where the kernel keeps no such mark, what it has.
+    fn held(&self, job: JobId, generation: Generation) -> Option<Bytes> {
+        let group = self.group(job, generation);
+        let read = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok();
+        read("memory.peak").or_else(|| read("memory.current")).map(Bytes)
     }
 
     /// Kills what is left of a rank; returns once it is gone, with its cgroup.
@@ -338,9 +347,10 @@ pub(crate) mod tests {
         assert!(status.success());
         let rank = dir.path().join(format!("workers-{}/{}-g2/rank-0", node(), job()));
         assert_eq!(fs::read_to_string(rank.join("cgroup.procs")).unwrap(), "0\n");
+        fs::write(rank.parent().unwrap().join("memory.peak"), "1099511627776\n").unwrap();
         for (events, expected) in [
-            ("oom 0\noom_kill 0\n", None),
-            ("oom 0\noom_kill 1\noom_group_kill 0\n", Some(OutOfMemory::Host)),
+            ("oom 0\noom_kill 0\n", Some(OutOfMemory::No)),
+            ("oom 0\noom_kill 1\noom_group_kill 0\n", Some(OutOfMemory::Host { held: Some(Bytes(1 << 40)) })),
             ("oom 2\noom_kill 1\n", Some(OutOfMemory::Limit)),
         ] {
             fs::write(rank.join("memory.events"), events).unwrap();
