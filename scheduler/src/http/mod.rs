@@ -128,6 +128,7 @@ pub struct HttpState {
     oidc: Option<Arc<Provider>>,
     /// Places for commands beside jobs.
     execs: Arc<Semaphore>,
+    followers: logs::Followers,
     /// `None`: nodes are given no certificates here.
     enrolment: Option<Enrolment>,
 }
@@ -165,6 +166,7 @@ impl HttpState {
             trials,
             oidc: None,
             execs: Arc::new(Semaphore::new(exec::AT_ONCE)),
+            followers: logs::Followers::default(),
             enrolment: None,
         }
     }
