@@ -133,6 +133,11 @@ impl Cgroups {
         Ok(joining(&self.make(job, generation, rank)?))
     }
 
+    /// As which rank of a group a process was started; `None` where no cgroup tells.
+    pub(crate) fn rank_of(&self, job: JobId, generation: Generation, pid: u32) -> Option<u32> {
+        rank_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?, &format!("{job}-{generation}"))
+    }
+
     /// Makes a rank's cgroup and moves a process into it, with all that this process starts from then on.
     pub(crate) fn take_in(&self, job: JobId, generation: Generation, rank: u32, pid: u32) -> io::Result<()> {
         fs::write(self.make(job, generation, rank)?.join("cgroup.procs"), pid.to_string())
@@ -210,6 +215,13 @@ pub fn hand_back_cgroups() -> Result<(), AgentError> {
 fn launch(path: &Path) -> Option<(JobId, Generation)> {
     let (job, generation) = path.file_name()?.to_str()?.rsplit_once("-g")?;
     Some((job.parse().ok()?, Generation(generation.parse().ok()?)))
+}
+
+/// By what proc_pid_cgroup(5) says of version 2. A worker may have made cgroups inside that of its rank.
+fn rank_in(cgroups: &str, group: &str) -> Option<u32> {
+    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mut names = path.split('/').skip_while(|name| *name != group).skip(1);
+    names.next()?.strip_prefix("rank-")?.parse().ok()
 }
 
 /// Gets the agent out of the way and lets ranks and interpreters have the controllers; says which they cannot have, and why.
@@ -360,6 +372,17 @@ pub(crate) mod tests {
         assert_eq!(fs::read_to_string(rank.parent().unwrap().join("cgroup.kill")).unwrap(), "1");
         assert!(cgroups.end_others(|_, _| true).await.is_empty());
         assert_eq!(cgroups.end_others(|_, _| false).await, [format!("{}-g2", job())]);
+    }
+
+    #[test]
+    fn the_rank_of_a_process_is_told_by_its_cgroup() {
+        let group = format!("{}-g1", job());
+        let told = |path: &str| rank_in(&format!("1:name=systemd:/x\n0::{path}\n"), &group);
+        assert_eq!(told(&format!("/headway.slice/workers-n/{group}/rank-12")), Some(12));
+        assert_eq!(told(&format!("/workers-n/{group}/rank-3/of/its/own")), Some(3));
+        for elsewhere in ["/", "/workers-n/other-g1/rank-1", &format!("/{group}/x"), &format!("/{group}-g1/rank-1")] {
+            assert_eq!(told(elsewhere), None, "{elsewhere}");
+        }
     }
 
     #[tokio::test]

@@ -43,6 +43,8 @@ pub struct AgentConfig {
     pub local_disk: Option<Bytes>,
     /// Whom workers run as.
     pub run_as: RunAs,
+    /// Of an owner as whom workers may run.
+    pub least_uid: u32,
     /// Where workers' cgroups may be made.
     pub cgroups: CgroupRoot,
     /// How long a job's step reports are summed up before one goes to the scheduler.

@@ -91,6 +91,9 @@ pub struct Agent {
     /// [default: owner for root, else agent].
     #[arg(long)]
     pub run_as: Option<RunAs>,
+    /// With `--run-as owner`: least uid of a user as whom jobs run; those below are the system's own.
+    #[arg(long, value_name = "UID", default_value_t = headway_agent::LEAST_UID)]
+    pub least_uid: u32,
     /// Where workers' cgroups (version 2) are made: `auto` (below the agent's unit, if systemd delegates it), `off`, or
     /// a directory.
     #[arg(long, default_value = "auto")]
@@ -255,6 +258,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
+        least_uid: agent.least_uid,
         cgroups: agent.cgroups,
         report_every: Duration::from_secs_f64(agent.report_every_seconds.clamp(0.01, 60.0)),
         output: OutputLimits {
