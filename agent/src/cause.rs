@@ -48,8 +48,7 @@ pub(crate) fn of(
 
 /// The kernel has killed in this group, since the host had no more. Whoever held no more than its share did not bring that about.
 fn host_out_of_memory(held: Option<Bytes>, order: &LaunchOrder, inventory: &NodeInventory) -> Fault {
-    let granted = Share::of(order, inventory.node).map_or(0, |share| share.slice.gpus.len());
-    let share = inventory.memory.0 as f64 * granted as f64 / inventory.gpus.len().max(1) as f64;
+    let share = share_of_memory(order, inventory);
     match held.filter(|held| held.0 as f64 >= ITS_OWN * share) {
         Some(held) => Fault::of_job(format!(
             "the host ran out of memory, of which it had taken {} GiB; its GPUs' share is {:.0} GiB",
@@ -58,6 +57,12 @@ fn host_out_of_memory(held: Option<Bytes>, order: &LaunchOrder, inventory: &Node
         )),
         None => Fault::of_node("the host ran out of memory"),
     }
+}
+
+/// Of the host's, by the GPUs that a group was granted; in bytes.
+pub(crate) fn share_of_memory(order: &LaunchOrder, inventory: &NodeInventory) -> f64 {
+    let granted = Share::of(order, inventory.node).map_or(0, |share| share.slice.gpus.len());
+    inventory.memory.0 as f64 * granted as f64 / inventory.gpus.len().max(1) as f64
 }
 
 /// A GPU of the group that is broken now. Whichever rank held it, the others fail in the next collective.

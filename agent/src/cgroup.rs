@@ -160,11 +160,22 @@ impl Cgroups {
     pub(crate) fn out_of_memory(&self, job: JobId, generation: Generation, rank: u32) -> Option<OutOfMemory> {
         let events = fs::read_to_string(self.rank(job, generation, rank).join("memory.events")).ok()?;
         let count = |name: &str| value(&events, name).unwrap_or(0);
-        match (count("oom_kill"), count("oom")) {
+        match (count("oom_kill"), count("oom") + self.limit_reached(job, generation)) {
             (0, _) => Some(OutOfMemory::No),
             (_, 0) => Some(OutOfMemory::Host { held: self.held(job, generation) }),
             _ => Some(OutOfMemory::Limit),
         }
+    }
+
+    /// How often a group has come up against its own bound, or one of its ranks.
+    fn limit_reached(&self, job: JobId, generation: Generation) -> u64 {
+        let events = fs::read_to_string(self.group(job, generation).join("memory.events"));
+        events.ok().and_then(|events| value(&events, "oom")).unwrap_or(0)
+    }
+
+    /// Bounds the memory of a group. Where there is no controller nothing can be bounded, which was told at start.
+    pub(crate) fn bound_memory(&self, group: &Path, most: Bytes) -> io::Result<()> {
+        if self.bounded { fs::write(group.join("memory.max"), most.0.to_string()) } else { Ok(()) }
     }
 
     /// The most memory that a group has had; where the kernel keeps no such mark, what it has.

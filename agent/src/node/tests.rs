@@ -65,6 +65,7 @@ pub(crate) mod fixture {
             run_as: RunAs::Agent,
             least_uid: LEAST_UID,
             cgroups: CgroupRoot::Off,
+            bound_memory: false,
             report_every: Duration::from_millis(200),
             output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
             warm: WarmLimits { interpreters: 0, idle: Duration::from_secs(3600) },

@@ -31,6 +31,24 @@ async fn with_cgroups_nothing_survives_a_rank_not_even_what_hides() {
 }
 
 #[tokio::test]
+async fn where_memory_is_bounded_a_job_has_its_gpus_share_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // No cgroup at all: what is written there shows.
+    let cgroups = CgroupRoot::At(dir.path().join("cgroups"));
+    let config = AgentConfig { cgroups, bound_memory: true, ..fixture::config(dir.path(), 4) };
+    let agent = Agent::start_with(dir.path(), config);
+    let offer = agent.inventory.now();
+    let mut order = agent.order(&dir, 1, "true");
+    let gpus = vec![offer.gpus[0].uuid.clone()];
+    order.placement = Placement::try_new(vec![NodeSlice { node: offer.node, gpus }]).unwrap();
+    let site = agent.launcher.site();
+    site.confine(&order).await.unwrap();
+    let group = dir.path().join(format!("cgroups/workers-{}/{}-g1", offer.node, order.job));
+    let most: u64 = std::fs::read_to_string(group.join("memory.max")).unwrap().parse().unwrap();
+    assert!(most.abs_diff(offer.memory.0 / 4 * 95 / 100) < 4096, "{most} of {}", offer.memory.0);
+}
+
+#[tokio::test]
 async fn workers_of_an_agent_of_root_are_their_owners() {
     let dir = tempfile::tempdir().unwrap();
     if let Err(error) = Users::new(RunAs::Owner, LEAST_UID) {
