@@ -14,9 +14,11 @@ use super::column::{integer, moment, small, text, time, unsigned};
 use super::{AuditEntry, Store, StoreError, TokenHash, audit};
 use crate::authority::{IdentityKind, Named};
 
-/// So long after a revocation nothing that was signed before it can be valid any more, whatever a restored database knew of it: certificates
-/// hold 90 days. What has expired opens nothing, and a node that joins again has a later epoch, which is the time of the day.
-const REVOKED_KEPT: Seconds = Seconds(120.0 * 86_400.0);
+/// A revoked identity is kept for this many lives of a certificate: by then nothing that was signed before can be valid, whatever a restored
+/// database knew of it. What has expired opens nothing, and a node that joins again has a later epoch, which is the time of the day.
+const REVOKED_KEPT: f64 = 2.0;
+/// A life is no shorter than usual for that: those that are signed now may end with their authority.
+const USUAL_LIFE: Seconds = Seconds(90.0 * 86_400.0);
 
 /// One that has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,7 +249,7 @@ impl Store {
             .await?;
         sqlx::query!(
             "DELETE FROM node_identities WHERE revoked_at < $1 AND expires_at < $2 AND identity_id <> $3",
-            time(now - REVOKED_KEPT),
+            time(now - Seconds(until.since(now).0.max(USUAL_LIFE.0) * REVOKED_KEPT)),
             time(now),
             asks.id,
         )
@@ -515,13 +517,13 @@ mod tests {
         join(&store, 1, "revoked", day(0.0)).await;
         join(&store, 2, "silent", day(0.0)).await;
         assert!(store.revoke_identity(Uuid::from_u128(1), day(1.0), None).await.unwrap());
-        join(&store, 3, "third", day(120.0)).await;
+        join(&store, 3, "third", day(180.0)).await;
         assert_eq!(names(&store).await, ["revoked", "silent", "third"]);
-        join(&store, 4, "fourth", day(122.0)).await;
+        join(&store, 4, "fourth", day(182.0)).await;
         assert_eq!(names(&store).await, ["fourth", "silent", "third"], "what nobody has revoked keeps its name");
         // Whoever comes back has a later epoch than any before.
         let epoch = async |id| store.identity_of(Uuid::from_u128(id)).await.unwrap().unwrap().named.epoch;
-        join(&store, 1, "revoked", day(123.0)).await;
+        join(&store, 1, "revoked", day(183.0)).await;
         assert!(epoch(1).await > epoch(4).await);
     }
 
