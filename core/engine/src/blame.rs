@@ -179,8 +179,11 @@ impl Engine {
                     self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(id)));
                 }
             }
-        } else if let (Blame::Job, Some((node, Incident::NotStarted(_)))) = (blame, place) {
-            // What a job cannot start with on one node it may on another, whosever fault that is.
+        } else if let (Blame::Job, Some((node, Incident::NotStarted(_))), Some(job)) =
+            (blame, place, self.facts.jobs.get(&id))
+            && self.situation().has_alike_beside(node, &job.spec.role().nodes)
+        {
+            // What keeps it from starting on one node it may not meet on another, whosever fault it is.
             self.facts.edit_job(id, |job| job.lacking = Some(node));
             self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(id)));
         }
