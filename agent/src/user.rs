@@ -230,7 +230,10 @@ mod tests {
         let as_owner = users(RunAs::Owner, LEAST_UID);
         let fault = as_owner.of("daemon").unwrap_err();
         assert_eq!(fault.blame, Blame::Job, "no node is blamed for a name");
-        assert!(fault.message.contains("daemon is a system user") && fault.message.contains("--least-uid"), "{fault:?}");
+        assert!(
+            fault.message.contains("daemon is a system user") && fault.message.contains("--least-uid"),
+            "{fault:?}"
+        );
         assert!(as_owner.of("nobody").is_ok());
         assert!(as_owner.of_started("daemon").is_ok(), "what runs already is looked after");
         assert!(users(RunAs::Owner, 1).of("daemon").is_ok(), "an operator says so");

@@ -375,8 +375,7 @@ fn what_a_node_reports_is_kept_to_what_anybody_reads() {
     let told = |message: String| {
         let fault = Fault::of_job(message);
         let phase = GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(1), fault } };
-        let status =
-            GroupStatus { job: job(), generation: Generation(1), gpus: vec![], phase, revision: 0, notice: 0 };
+        let status = GroupStatus { job: job(), generation: Generation(1), gpus: vec![], phase, revision: 0, notice: 0 };
         let message = wire::AgentMessage::from(&NodeReport::Group { status });
         match AgentToScheduler::try_from(message).unwrap() {
             AgentToScheduler::Report(NodeReport::Group {

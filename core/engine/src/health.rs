@@ -185,7 +185,10 @@ mod tests {
 
     /// One owner after the other says that its job, of this number, could not start.
     fn accuse(health: &mut NodeHealth, now: Timestamp, owners: &[(&str, u64)]) -> Vec<Counted> {
-        owners.iter().map(|(owner, by)| health.count(now, Incident::NotStarted(job(*by)), owner, "no disk", true)).collect()
+        owners
+            .iter()
+            .map(|(owner, by)| health.count(now, Incident::NotStarted(job(*by)), owner, "no disk", true))
+            .collect()
     }
 
     #[test]

@@ -64,7 +64,11 @@ fn a_node_that_speaks_of_groups_without_end_is_not_heard() {
     for number in 0..10 {
         cluster.report(1, NodeReport::Group { status: stray(1_000 + number) });
     }
-    assert!(cluster.refused[0].contains("node node-1 is not heard: its groups are 130, at most 129"), "{:?}", cluster.refused);
+    assert!(
+        cluster.refused[0].contains("node node-1 is not heard: its groups are 130, at most 129"),
+        "{:?}",
+        cluster.refused
+    );
     assert_eq!(cluster.count("node.refused"), 1);
     let ledger = (0..200).map(stray).collect();
     cluster.register(inventory(1, 4), ledger);
@@ -74,7 +78,11 @@ fn a_node_that_speaks_of_groups_without_end_is_not_heard() {
 
     let long = GroupStatus { gpus: vec![GpuUuid("x".repeat(1 << 20))], ..stray(1) };
     cluster.report(0, NodeReport::Group { status: long });
-    assert!(cluster.refused.last().unwrap().contains("groups.gpus is 1048576 characters long"), "{:?}", cluster.refused);
+    assert!(
+        cluster.refused.last().unwrap().contains("groups.gpus is 1048576 characters long"),
+        "{:?}",
+        cluster.refused
+    );
 }
 
 #[test]

@@ -86,7 +86,8 @@ pub async fn logs(
         Ranks::These(ranks) if ranks.len() == 1 => ranks.first().copied(),
         _ => None,
     };
-    let place = query.follow.then(|| state.followers.admit(caller.name(), &state.cluster, (job, generation))).transpose()?;
+    let place =
+        query.follow.then(|| state.followers.admit(caller.name(), &state.cluster, (job, generation))).transpose()?;
     if let Some(rank) = only.filter(|_| since_ms.is_none() && !query.timestamps) {
         let first = LogQuery {
             generation,

@@ -485,8 +485,7 @@ mod tests {
 
     async fn join(store: &Store, number: u128, name: &str, at: Timestamp) {
         let hash = TokenHash::of(&format!("{number:064x}"));
-        let new =
-            NewJoinToken { kind: IdentityKind::Node, name: Some(name), uses: 1, expires_at: at + Seconds(60.0) };
+        let new = NewJoinToken { kind: IdentityKind::Node, name: Some(name), uses: 1, expires_at: at + Seconds(60.0) };
         store.create_join_token(&new, &hash, "ada", at, None).await.unwrap();
         let asks = Named { kind: IdentityKind::Node, id: Uuid::from_u128(number), name: name.into(), epoch: 0 };
         let deed = AuditEntry {

@@ -135,7 +135,10 @@ async fn jobs_of_two_users_have_no_door_to_each_other() {
     let shared = dir.path().join("checkpoints");
     std::fs::create_dir(&shared).unwrap();
     permit(&shared, 0o1777);
-    let agent = Agent::start_with(dir.path(), AgentConfig { run_as: RunAs::Owner, least_uid: 1, ..fixture::config(dir.path(), 2) });
+    let agent = Agent::start_with(
+        dir.path(),
+        AgentConfig { run_as: RunAs::Owner, least_uid: 1, ..fixture::config(dir.path(), 2) },
+    );
     let offer = agent.inventory.now();
     let order = |number: u128, owner: &str, line: &str| {
         let (job, gpu) = (JobId(uuid::Uuid::from_u128(40 + number)), offer.gpus[number as usize].uuid.clone());
