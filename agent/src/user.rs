@@ -128,7 +128,8 @@ impl Users {
         // An account's name is what a login elsewhere said: no proof that its holder may be a service of this machine.
         if let Some(user) = found.as_ref().filter(|user| self.run_as == RunAs::Owner && user.uid < self.least_uid) {
             return Err(Fault::of_job(format!(
-                "{owner} is a system user of this node (uid {}), as which no job runs: those of people begin at {}; submit it as a person, or                  have an operator start the agent with a lower --least-uid",
+                "{owner} is a system user of this node (uid {}), as which no job runs: people's begin at {}; submit it as a \
+                 person, or have an operator start the agent with a lower --least-uid",
                 user.uid, self.least_uid
             )));
         }

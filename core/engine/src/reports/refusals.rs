@@ -1,5 +1,5 @@
-//! Whose word is not taken: machines that offer what none has, that speak of groups without end, that go by another's id or name. Their session ends with the reason, which their
-//! agent tells, and the event log has it, no more often than a person reads.
+//! Whose word is not taken: machines that offer what none has, that speak of groups without end, that go by another's id or name. Their session
+//! ends with the reason, which their agent tells, and the event log has it, no more often than a person reads.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
