@@ -64,6 +64,7 @@ fn a_node_that_fails_starts_is_quarantined_and_the_job_starts_elsewhere() {
     fail_start(&mut cluster, one, Blame::Node);
     assert_eq!(standing(&cluster, node), "good");
     assert_eq!(cluster.nodes_of(one), [node], "one failure proves nothing");
+    cluster.start(one);
     fail_start(&mut cluster, two, Blame::Node);
     assert_eq!(standing(&cluster, node), "quarantined", "two owners say so");
     assert_ne!(cluster.nodes_of(two), [node]);
@@ -90,8 +91,8 @@ fn no_owner_quarantines_a_node_alone_however_many_jobs_of_his_say_what() {
             }
         }
         // Before it fails elsewhere too, which would say that it was the job.
-        cluster.request(Request::Cancel { job, reason: None });
-        cluster.pass_beating(700.0, &[0, 1, 2]);
+        cluster.request(Request::Cancel { job, reason: None, grace: None });
+        cluster.pass_beating(1_500.0, &[0, 1, 2]);
     }
     assert_eq!(cluster.count("node.quarantined"), 0, "{:#?}", cluster.messages);
     for node in 0..3 {
@@ -131,7 +132,7 @@ fn a_job_that_fails_alike_on_two_nodes_is_itself_at_fault_and_clears_them() {
     assert_eq!(cluster.node(first).health.accusers.len(), 1);
     fail_start(&mut cluster, job, Blame::Node);
     assert!(cluster.node(first).health.accusers.is_empty(), "its word is taken back");
-    assert_eq!((standing(&cluster, first), cluster.node(first).health.score), ("good", 1.0));
+    assert!(standing(&cluster, first) == "good" && cluster.node(first).health.score > 0.999);
     assert_eq!(cluster.jobs[&job].failures, 1);
 }
 
