@@ -1,9 +1,17 @@
-//! What the node knows of why a process died, beyond its exit status. Reads, never decides.
+//! What the node knows of why a process died, beyond its exit status. Reads, never decides. What a job's own text can bring about is never
+//! the node's fault here.
+
+mod disk;
 
 use headway_node::{Exit, Share};
-use headway_types::{Fault, GpuHealth, LaunchOrder, NodeInventory};
+use headway_types::{Bytes, Fault, GpuHealth, LaunchOrder, NodeInventory};
 
 use crate::cgroup::OutOfMemory;
+pub(crate) use disk::full_disk;
+
+/// A group that held so much of its GPUs' share of the host's memory is who filled it, as far as can be told: the rest of the host needs
+/// some too.
+const ITS_OWN: f64 = 0.9;
 
 /// Looked at when a process starts, and compared when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +39,30 @@ pub(crate) fn of(
     }
     let out_of_memory = || match killed {
         Some(OutOfMemory::Limit) => Some(Fault::of_job("it ran out of its own memory limit")),
-        Some(OutOfMemory::Host) => Some(Fault::of_node("the host ran out of memory")),
+        Some(OutOfMemory::Host { held }) => Some(host_out_of_memory(held, order, inventory)),
+        Some(OutOfMemory::No) => device_oom(last_words).then(Fault::out_of_memory),
         None => host_oom(exit, before, Before::now()).or_else(|| device_oom(last_words).then(Fault::out_of_memory)),
     };
     broken_gpu(order, inventory).or_else(out_of_memory)
+}
+
+/// The kernel has killed in this group, since the host had no more. Whoever held no more than its share did not bring that about.
+fn host_out_of_memory(held: Option<Bytes>, order: &LaunchOrder, inventory: &NodeInventory) -> Fault {
+    let share = share_of_memory(order, inventory);
+    match held.filter(|held| held.0 as f64 >= ITS_OWN * share) {
+        Some(held) => Fault::of_job(format!(
+            "the host ran out of memory, of which it had taken {} GiB; its GPUs' share is {:.0} GiB",
+            held.0 >> 30,
+            share / f64::from(1 << 30)
+        )),
+        None => Fault::of_node("the host ran out of memory"),
+    }
+}
+
+/// Of the host's, by the GPUs that a group was granted; in bytes.
+pub(crate) fn share_of_memory(order: &LaunchOrder, inventory: &NodeInventory) -> f64 {
+    let granted = Share::of(order, inventory.node).map_or(0, |share| share.slice.gpus.len());
+    inventory.memory.0 as f64 * granted as f64 / inventory.gpus.len().max(1) as f64
 }
 
 /// A GPU of the group that is broken now. Whichever rank held it, the others fail in the next collective.
@@ -58,8 +86,9 @@ fn device_oom(last_words: &str) -> bool {
     DEVICE_OUT_OF_MEMORY.iter().any(|words| last_words.contains(words))
 }
 
-/// A process killed while the kernel was killing for want of memory. The kernel does not say whom it chose, so this may
-/// blame the node for a `kill -9` by somebody else; the other way round, the job would pay for its neighbours.
+/// A process killed while the kernel was killing for want of memory, where there is no cgroup to tell whom it chose and who held how much: this
+/// may blame the node for a `kill -9` by somebody else, or for what the job itself has taken; the other way round, the job would pay for its
+/// neighbours. It is one owner's word (`core/engine/src/health.rs`).
 fn host_oom(exit: Exit, before: Before, after: Before) -> Option<Fault> {
     let killed = matches!(exit, Exit::Signal(9) | Exit::Code(137));
     (killed && after.oom_kills > before.oom_kills).then(|| Fault::of_node("the host ran out of memory"))
@@ -100,5 +129,27 @@ mod tests {
         let limit = of(Exit::Signal(9), Before::now(), Some(OutOfMemory::Limit), "", &order, &fixture::inventory(2));
         assert_eq!(limit.map(|fault| fault.blame), Some(Blame::Job));
         assert_eq!(of(Exit::Code(0), Before::now(), None, "", &order, &inventory), None);
+    }
+
+    #[test]
+    fn a_group_that_has_filled_the_hosts_memory_answers_for_it_and_its_neighbours_do_not() {
+        let mut inventory = fixture::inventory(4);
+        let mut order = fixture::order(&inventory, 1, "true");
+        order.placement = headway_types::example::order(
+            order.job,
+            1,
+            inventory.node,
+            inventory.gpus[..2].iter().map(|gpu| gpu.uuid.clone()).collect(),
+        )
+        .placement;
+        inventory.memory = Bytes(64 << 30);
+        let blamed = |held: Option<u64>| {
+            let killed = Some(OutOfMemory::Host { held: held.map(|held| Bytes(held << 30)) });
+            of(Exit::Signal(9), Before::now(), killed, "", &order, &inventory).map(|fault| fault.blame)
+        };
+        assert_eq!(blamed(Some(60)), Some(Blame::Job));
+        assert_eq!(blamed(Some(29)), Some(Blame::Job), "its share is 32 GiB, and the host needs some itself");
+        assert_eq!(blamed(Some(20)), Some(Blame::Node), "others have filled it");
+        assert_eq!(blamed(None), Some(Blame::Node));
     }
 }

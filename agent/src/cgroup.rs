@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use headway_types::{Generation, JobId, NodeId};
+use headway_types::{Bytes, Generation, JobId, NodeId};
 
 use crate::AgentError;
 pub(crate) use enclosure::Enclosure;
@@ -64,10 +64,12 @@ pub(crate) struct Opened {
 /// Whose memory ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutOfMemory {
+    /// The kernel has killed nobody in the group for that.
+    No,
     /// The group's own limit was reached.
     Limit,
-    /// The kernel killed in the group although its own limit was not reached.
-    Host,
+    /// The kernel killed in the group although its own limit was not reached. `held`: the most that the group has had, where that is known.
+    Host { held: Option<Bytes> },
 }
 
 impl Cgroups {
@@ -131,6 +133,11 @@ impl Cgroups {
         Ok(joining(&self.make(job, generation, rank)?))
     }
 
+    /// As which rank of a group a process was started; `None` where no cgroup tells.
+    pub(crate) fn rank_of(&self, job: JobId, generation: Generation, pid: u32) -> Option<u32> {
+        rank_in(&fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?, &format!("{job}-{generation}"))
+    }
+
     /// Makes a rank's cgroup and moves a process into it, with all that this process starts from then on.
     pub(crate) fn take_in(&self, job: JobId, generation: Generation, rank: u32, pid: u32) -> io::Result<()> {
         fs::write(self.make(job, generation, rank)?.join("cgroup.procs"), pid.to_string())
@@ -149,15 +156,33 @@ impl Cgroups {
         kill(&self.group(job, generation));
     }
 
-    /// Whether the kernel has killed in a rank's cgroup for want of memory.
+    /// Whether the kernel has killed in a rank's cgroup for want of memory; `None` where it does not count that.
     pub(crate) fn out_of_memory(&self, job: JobId, generation: Generation, rank: u32) -> Option<OutOfMemory> {
         let events = fs::read_to_string(self.rank(job, generation, rank).join("memory.events")).ok()?;
         let count = |name: &str| value(&events, name).unwrap_or(0);
-        match (count("oom_kill"), count("oom")) {
-            (0, _) => None,
-            (_, 0) => Some(OutOfMemory::Host),
+        match (count("oom_kill"), count("oom") + self.limit_reached(job, generation)) {
+            (0, _) => Some(OutOfMemory::No),
+            (_, 0) => Some(OutOfMemory::Host { held: self.held(job, generation) }),
             _ => Some(OutOfMemory::Limit),
         }
+    }
+
+    /// How often a group has come up against its own bound, or one of its ranks.
+    fn limit_reached(&self, job: JobId, generation: Generation) -> u64 {
+        let events = fs::read_to_string(self.group(job, generation).join("memory.events"));
+        events.ok().and_then(|events| value(&events, "oom")).unwrap_or(0)
+    }
+
+    /// Bounds the memory of a group. Where there is no controller nothing can be bounded, which was told at start.
+    pub(crate) fn bound_memory(&self, group: &Path, most: Bytes) -> io::Result<()> {
+        if self.bounded { fs::write(group.join("memory.max"), most.0.to_string()) } else { Ok(()) }
+    }
+
+    /// The most memory that a group has had; where the kernel keeps no such mark, what it has.
+    fn held(&self, job: JobId, generation: Generation) -> Option<Bytes> {
+        let group = self.group(job, generation);
+        let read = |file: &str| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok();
+        read("memory.peak").or_else(|| read("memory.current")).map(Bytes)
     }
 
     /// Kills what is left of a rank; returns once it is gone, with its cgroup.
@@ -201,6 +226,13 @@ pub fn hand_back_cgroups() -> Result<(), AgentError> {
 fn launch(path: &Path) -> Option<(JobId, Generation)> {
     let (job, generation) = path.file_name()?.to_str()?.rsplit_once("-g")?;
     Some((job.parse().ok()?, Generation(generation.parse().ok()?)))
+}
+
+/// By what proc_pid_cgroup(5) says of version 2. A worker may have made cgroups inside that of its rank.
+fn rank_in(cgroups: &str, group: &str) -> Option<u32> {
+    let path = cgroups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let mut names = path.split('/').skip_while(|name| *name != group).skip(1);
+    names.next()?.strip_prefix("rank-")?.parse().ok()
 }
 
 /// Gets the agent out of the way and lets ranks and interpreters have the controllers; says which they cannot have, and why.
@@ -338,9 +370,10 @@ pub(crate) mod tests {
         assert!(status.success());
         let rank = dir.path().join(format!("workers-{}/{}-g2/rank-0", node(), job()));
         assert_eq!(fs::read_to_string(rank.join("cgroup.procs")).unwrap(), "0\n");
+        fs::write(rank.parent().unwrap().join("memory.peak"), "1099511627776\n").unwrap();
         for (events, expected) in [
-            ("oom 0\noom_kill 0\n", None),
-            ("oom 0\noom_kill 1\noom_group_kill 0\n", Some(OutOfMemory::Host)),
+            ("oom 0\noom_kill 0\n", Some(OutOfMemory::No)),
+            ("oom 0\noom_kill 1\noom_group_kill 0\n", Some(OutOfMemory::Host { held: Some(Bytes(1 << 40)) })),
             ("oom 2\noom_kill 1\n", Some(OutOfMemory::Limit)),
         ] {
             fs::write(rank.join("memory.events"), events).unwrap();
@@ -350,6 +383,17 @@ pub(crate) mod tests {
         assert_eq!(fs::read_to_string(rank.parent().unwrap().join("cgroup.kill")).unwrap(), "1");
         assert!(cgroups.end_others(|_, _| true).await.is_empty());
         assert_eq!(cgroups.end_others(|_, _| false).await, [format!("{}-g2", job())]);
+    }
+
+    #[test]
+    fn the_rank_of_a_process_is_told_by_its_cgroup() {
+        let group = format!("{}-g1", job());
+        let told = |path: &str| rank_in(&format!("1:name=systemd:/x\n0::{path}\n"), &group);
+        assert_eq!(told(&format!("/headway.slice/workers-n/{group}/rank-12")), Some(12));
+        assert_eq!(told(&format!("/workers-n/{group}/rank-3/of/its/own")), Some(3));
+        for elsewhere in ["/", "/workers-n/other-g1/rank-1", &format!("/{group}/x"), &format!("/{group}-g1/rank-1")] {
+            assert_eq!(told(elsewhere), None, "{elsewhere}");
+        }
     }
 
     #[tokio::test]

@@ -43,8 +43,12 @@ pub struct AgentConfig {
     pub local_disk: Option<Bytes>,
     /// Whom workers run as.
     pub run_as: RunAs,
+    /// Of an owner as whom workers may run.
+    pub least_uid: u32,
     /// Where workers' cgroups may be made.
     pub cgroups: CgroupRoot,
+    /// Whether a job has no more of the host's memory than its GPUs' share.
+    pub bound_memory: bool,
     /// How long a job's step reports are summed up before one goes to the scheduler.
     pub report_every: Duration,
     /// How much of workers' output is kept.

@@ -12,6 +12,7 @@ use headway_types::{Fault, GroupOutcome, LaunchOrder};
 use tokio::time::{sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::cause;
 use crate::environment::{self, Member};
 use crate::files::read_end;
 use crate::process;
@@ -64,7 +65,8 @@ impl<'a> Until<'a> {
     }
 }
 
-/// Runs the prolog, if there is one. Its failure is laid on the node as far as one node can tell; what cannot be run was named by mistake.
+/// Runs the prolog, if there is one. It is the job's own text, so that its failure is the job's, and no word against the node; what cannot be
+/// run was named by mistake.
 pub(crate) async fn prolog(
     order: &LaunchOrder,
     site: &Site,
@@ -83,8 +85,11 @@ pub(crate) async fn prolog(
     };
     let said = last_lines(&log, from);
     let message = format!("the prolog on node {name} {how}{said}");
+    if let Some(full) = cause::full_disk(site, order).await {
+        return Err(Fault { message: format!("{message}: {}", full.message), ..full });
+    }
     let not_run = matches!(end, End::Code(126 | 127));
-    Err(if not_run { Fault::of_mistake(message) } else { Fault::of_node(message) })
+    Err(if not_run { Fault::of_mistake(message) } else { Fault::of_job(message) })
 }
 
 /// Runs the epilog; how it ends changes nothing any more.

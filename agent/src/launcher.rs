@@ -378,7 +378,10 @@ impl Launcher {
             }
             let log = launcher.site.files.log(job, generation, process.rank);
             let last_words = read_end(&log, LAST_OUTPUT).unwrap_or_default();
-            let fault = cause::of(exit, before, killed, &last_words, &order, &launcher.site.inventory.now());
+            let mut fault = cause::of(exit, before, killed, &last_words, &order, &launcher.site.inventory.now());
+            if fault.is_none() && exit != Exit::Code(0) {
+                fault = cause::full_disk(&launcher.site, &order).await;
+            }
             launcher.tell(NodeEvent::Exited { job, generation, rank: process.rank, exit, fault }).await;
             // It may come back, and scripts that say nothing to the agent were not seen to have imported.
             if let Ok(Some((held, kind))) = looked_up.await {

@@ -50,7 +50,7 @@ pub use emulated::emulated_worker_main;
 pub use fleet::{FleetConfig, FleetGroup, GroupForm, WrittenGroup, run_fleet};
 pub use join::{Joined, Joiner, Joining, has_joined, join, joined_name};
 pub use logs::OutputLimits;
-pub use user::RunAs;
+pub use user::{LEAST_UID, RunAs};
 pub use warm::WarmLimits;
 
 use std::sync::Arc;
@@ -110,7 +110,7 @@ const INPUTS: usize = 1024;
 
 /// Runs an agent until `shutdown`. Workers it started go on; the next run on the same data directory adopts them.
 pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
-    let users = Users::new(config.run_as.clone())?;
+    let users = Users::new(config.run_as.clone(), config.least_uid)?;
     let (files, _lock) = Files::open(&config.data_dir, users.are_others())?;
     let servers = Servers::open(&config.server_urls, &config.access)?;
     if let Some(held) = servers.certificate().map(certificate::Certificate::held)

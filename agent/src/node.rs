@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use headway_api::agent::Secrets;
-use headway_node::{Ledger, NodeAction, NodeEvent, Signal, WorkerMessage, WorkerOrder};
+use headway_node::{Ledger, NodeAction, NodeEvent, Share, Signal, WorkerMessage, WorkerOrder};
+use headway_types::spec::RunPer;
 use headway_types::{
     Capabilities, ConditionKind, Fault, Generation, JobId, LaunchOrder, NodeInventory, NodeReport, Term, Timestamp,
 };
@@ -71,6 +73,8 @@ pub(crate) struct Hello {
     pub(crate) job: JobId,
     pub(crate) generation: Generation,
     pub(crate) rank: u32,
+    /// As which its process was started, where that is known.
+    pub(crate) launched: Option<u32>,
     pub(crate) capabilities: Option<Capabilities>,
     pub(crate) lines: WorkerLines,
     pub(crate) reply: oneshot::Sender<Result<Home, String>>,
@@ -201,14 +205,14 @@ impl Node {
 
     /// Welcomes a worker before the ledger hears of it, so that its first lines come after the welcome.
     async fn hello(&mut self, hello: Hello) -> Result<(), AgentError> {
-        let Hello { job, generation, rank, capabilities, lines, reply } = hello;
+        let Hello { job, generation, rank, launched, capabilities, lines, reply } = hello;
         let group = self.ledger.group(job, generation).filter(|group| group.phase.may_have_processes());
         let Some(group) = group else {
             answer(reply, Err(format!("generation {generation} of job {job} does not run on this node")));
             return Ok(());
         };
         let directory = format!("{}/{generation}", group.order.checkpoint_dir);
-        let home = Home { directory, owner: group.order.owner.clone() };
+        let home = Home { directory, owner: group.order.owner.clone(), ranks: self.ranks_of(&group.order, launched) };
         let own = group.order.placement.slices().iter().find(|slice| slice.node == self.ledger.node());
         // Of a group that has been greeted before, by whichever agent, devices say too little.
         let own = own.filter(|_| !group.greeted).map_or_else(Vec::new, |slice| slice.gpus.clone());
@@ -223,6 +227,16 @@ impl Node {
         known.push(lines);
         answer(reply, Ok(home));
         self.handle(NodeEvent::Worker { job, generation, message: WorkerMessage::Hello { rank, capabilities } }).await
+    }
+
+    /// For which ranks a process may speak that was started as this one: the only one of a node for all of the node's.
+    fn ranks_of(&self, order: &LaunchOrder, launched: Option<u32>) -> Range<u32> {
+        let here = Share::of(order, self.ledger.node())
+            .map_or(0..0, |share| share.first_rank..share.first_rank + share.slice.gpus.len() as u32);
+        match (order.run.per, launched) {
+            (RunPer::Gpu, Some(rank)) if here.contains(&rank) => rank..rank + 1,
+            _ => here,
+        }
     }
 
     async fn handle(&mut self, event: NodeEvent) -> Result<(), AgentError> {

@@ -99,8 +99,7 @@ impl Pressure {
         let disk_mark = mark(self.disk.is_some());
         let short = readings.own.iter().chain(&readings.shared).find(|(_, space)| space.is_below(disk_mark));
         self.disk = short.map(|(path, space)| {
-            let message =
-                format!("{} has {} of {} left", path.display(), mebibytes(space.free), mebibytes(space.total));
+            let message = Room { space: *space, files: None }.words(path);
             self.disk.take().unwrap_or(Condition { kind: ConditionKind::DiskPressure, message })
         });
         let (memory_mark, stall_mark) =
@@ -123,8 +122,38 @@ impl Pressure {
 
 /// What ordinary users can still write below a directory, or the nearest parent that exists.
 fn space(path: &Path) -> Option<Space> {
+    room(path).map(|room| room.space)
+}
+
+/// What is left of a file system, in bytes and in files.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Room {
+    pub(crate) space: Space,
+    /// How many more there may be; `None` where nobody counts them.
+    pub(crate) files: Option<u64>,
+}
+
+impl Room {
+    /// None is left to speak of: what could not be written a moment ago may have made some since, by going.
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.space.is_below(DISK_LOW) || self.files == Some(0)
+    }
+
+    /// What is said of the file system at a path.
+    pub(crate) fn words(&self, path: &Path) -> String {
+        let path = path.display();
+        match self.files {
+            Some(0) => format!("{path} has no room for another file"),
+            _ => format!("{path} has {} of {} left", mebibytes(self.space.free), mebibytes(self.space.total)),
+        }
+    }
+}
+
+/// For ordinary users below a directory, or the nearest parent that exists.
+pub(crate) fn room(path: &Path) -> Option<Room> {
     let stat = path.ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
-    Some(Space { free: Bytes(stat.f_bavail * stat.f_frsize), total: Bytes(stat.f_blocks * stat.f_frsize) })
+    let space = Space { free: Bytes(stat.f_bavail * stat.f_frsize), total: Bytes(stat.f_blocks * stat.f_frsize) };
+    Some(Room { space, files: (stat.f_files > 0).then_some(stat.f_favail) })
 }
 
 /// How large the file system at a path is; `None` where nothing is there.

@@ -15,6 +15,7 @@ use headway_types::{NodeReport, Term};
 use rand::RngExt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::Scheme;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -33,6 +34,8 @@ use crate::servers::{Servers, Turns};
 
 /// Messages that may wait for the stream; beyond this they wait in the outbox, where old step reports give way.
 const IN_FLIGHT: usize = 64;
+/// Likewise of pieces of logs and of commands' output, in a lane of their own: however much people read, reports go out beside it.
+const PIECES_IN_FLIGHT: usize = 8;
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -312,8 +315,26 @@ pub(crate) struct Opened {
     /// In wall time.
     heartbeat: Duration,
     inbound: Streaming<wire::SchedulerMessage>,
-    outgoing: Outgoing,
+    lanes: Lanes,
     renewals: Renewals,
+}
+
+/// What goes out, by its lanes, of which each has its turn. What fills one holds back no other.
+struct Lanes {
+    reports: Outgoing,
+    /// A sign of life that waits is as good as another.
+    beats: Outgoing,
+    pieces: Outgoing,
+}
+
+impl Lanes {
+    fn new() -> (Self, impl Stream<Item = wire::AgentMessage> + use<>) {
+        let (reports, of_reports) = mpsc::channel(IN_FLIGHT);
+        let (beats, of_beats) = mpsc::channel(1);
+        let (pieces, of_pieces) = mpsc::channel(PIECES_IN_FLIGHT);
+        let [of_reports, of_beats, of_pieces] = [of_reports, of_beats, of_pieces].map(ReceiverStream::new);
+        (Self { reports, beats, pieces }, of_reports.merge(of_beats).merge(of_pieces))
+    }
 }
 
 /// Has one session after another, with growing pauses while none is welcomed.
@@ -396,9 +417,9 @@ pub(crate) async fn handshake(
     (renewals, channel): (Renewals, Channel),
     (registered, followed): (NodeReport, Term),
 ) -> Result<Opened, SessionError> {
-    let (outgoing, messages) = mpsc::channel(IN_FLIGHT);
-    outgoing.send(registration(&registered, followed)).await.map_err(|_| SessionError::Ended)?;
-    let mut request = Request::new(ReceiverStream::new(messages));
+    let (lanes, messages) = Lanes::new();
+    lanes.reports.send(registration(&registered, followed)).await.map_err(|_| SessionError::Ended)?;
+    let mut request = Request::new(messages);
     if let Credential::Token(authorization) = &dialer.credential {
         request.metadata_mut().insert("authorization", authorization.clone());
     }
@@ -418,7 +439,7 @@ pub(crate) async fn handshake(
     match first {
         SchedulerToAgent::Welcome { term, heartbeat, speed, .. } => {
             let heartbeat = Duration::from_secs_f64((heartbeat.0 / speed).clamp(0.05, 60.0));
-            Ok(Opened { term, speed, heartbeat, inbound, outgoing, renewals })
+            Ok(Opened { term, speed, heartbeat, inbound, lanes, renewals })
         }
         SchedulerToAgent::Refused { term: Some(term), .. } => Err(SessionError::Behind { term, followed }),
         SchedulerToAgent::Refused { reason, term: None } => Err(SessionError::Refused(reason)),
@@ -428,7 +449,7 @@ pub(crate) async fn handshake(
 
 /// Carries reports out and messages in until the session ends.
 async fn serve(side: &impl Side, opened: Opened) -> SessionError {
-    let Opened { heartbeat, mut inbound, outgoing, mut renewals, .. } = opened;
+    let Opened { heartbeat, mut inbound, lanes, mut renewals, .. } = opened;
     let mut beats = tokio::time::interval(heartbeat);
     let mut readings = tokio::time::interval(READINGS_EVERY);
     for ticks in [&mut beats, &mut readings] {
@@ -438,7 +459,7 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
         tokio::select! {
             message = inbound.message() => {
                 let result = match message {
-                    Ok(Some(message)) => receive(side, message, &outgoing).await,
+                    Ok(Some(message)) => receive(side, message, &lanes.pieces).await,
                     Ok(None) => Err(SessionError::Ended),
                     Err(status) => Err(SessionError::Stream(Box::new(status))),
                 };
@@ -448,7 +469,7 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
             }
             // A place in the stream is taken before a report leaves the outbox, so that none is lost between.
             sent = async {
-                let place = outgoing.reserve().await.map_err(|_| SessionError::Ended)?;
+                let place = lanes.reports.reserve().await.map_err(|_| SessionError::Ended)?;
                 place.send((&side.outbox().next().await).into());
                 Ok(())
             } => {
@@ -456,15 +477,15 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
                     return error;
                 }
             }
-            // A full stream needs no sign of life.
+            // A full stream needs none.
             _ = readings.tick() => {
                 let readings = side.readings();
                 if !readings.is_empty() {
-                    drop(outgoing.try_send((&AgentToScheduler::Readings(readings)).into()));
+                    drop(lanes.reports.try_send((&AgentToScheduler::Readings(readings)).into()));
                 }
             }
             () = renewals.come() => return SessionError::Renewed,
-            _ = beats.tick() => drop(outgoing.try_send((&NodeReport::Heartbeat).into())),
+            _ = beats.tick() => drop(lanes.beats.try_send((&NodeReport::Heartbeat).into())),
         }
     }
 }
@@ -496,9 +517,11 @@ async fn answer_log(files: Files, inputs: mpsc::Sender<Input>, request: LogReque
         None => Some(true),
     };
     let Some(over) = over else { return };
+    // Read only once it can leave: however many ask, no more pieces are in memory than leave soon.
+    let Ok(place) = outgoing.reserve().await else { return };
     let chunk = tokio::task::spawn_blocking(move || logs::read(&files, &request, generation, over)).await;
     match chunk {
-        Ok(chunk) => drop(outgoing.send((&AgentToScheduler::Log(chunk)).into()).await),
+        Ok(chunk) => place.send((&AgentToScheduler::Log(chunk)).into()),
         Err(error) => tracing::warn!(%error, "reading a log broke off"),
     }
 }

@@ -9,12 +9,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use headway_node::Share;
-use headway_types::{Condition, ConditionKind, Fault, GpuUuid, LaunchOrder};
+use headway_types::{Bytes, Condition, ConditionKind, Fault, GpuUuid, LaunchOrder};
 use tokio::process::Command;
 use tokio::sync::watch;
 
 use crate::AgentError;
 use crate::carried::{ARRIVE, carry};
+use crate::cause;
 use crate::cgroup::{Cgroups, DeviceFilter, GpuFiles, Opened};
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
@@ -26,6 +27,8 @@ use crate::logs::OutputLimits;
 use crate::user::{UnixUser, Users};
 use crate::warm::{Kind, WarmLimits};
 
+/// Of the host's memory, where what jobs take is bounded.
+const HOSTS_OWN: f64 = 0.05;
 /// For the trial of a device filter: the agent takes no work before.
 const PROOF: Duration = Duration::from_secs(60);
 
@@ -35,6 +38,7 @@ pub(crate) struct Site {
     pub(crate) gpus: Gpus,
     pub(crate) users: Users,
     pub(crate) cgroups: Option<Cgroups>,
+    bound_memory: bool,
     /// Set once it has shown that it works here.
     filter: OnceLock<DeviceFilter>,
     pub(crate) output: OutputLimits,
@@ -66,8 +70,22 @@ impl Site {
             let condition = Condition { kind: ConditionKind::Unbounded, message };
             inventory.set_conditions(&[ConditionKind::Unbounded], vec![condition]);
         }
-        let filter = OnceLock::new();
-        Ok(Self { files, inventory, gpus, users, cgroups, filter, output, warm, census, python, headway, inherited })
+        let (filter, bound_memory) = (OnceLock::new(), config.bound_memory);
+        Ok(Self {
+            files,
+            inventory,
+            gpus,
+            users,
+            cgroups,
+            bound_memory,
+            filter,
+            output,
+            warm,
+            census,
+            python,
+            headway,
+            inherited,
+        })
     }
 
     /// Finds out whether GPUs can be kept from groups that were not granted them, and says so in the offer.
@@ -104,6 +122,10 @@ impl Site {
     pub(crate) async fn confine(&self, order: &LaunchOrder) -> io::Result<()> {
         let Some(cgroups) = &self.cgroups else { return Ok(()) };
         let group = cgroups.make_group(order.job, order.generation)?;
+        if self.bound_memory {
+            let share = cause::share_of_memory(order, &self.inventory.now());
+            cgroups.bound_memory(&group, Bytes((share * (1.0 - HOSTS_OWN)) as u64))?;
+        }
         self.confine_group(&group, order).await
     }
 

@@ -13,6 +13,9 @@ use nix::unistd::{Gid, Uid, User, chown, geteuid};
 
 use crate::AgentError;
 
+/// Where people's users begin, as Linux distributions number them: what is below runs services, and no jobs.
+pub const LEAST_UID: u32 = 1_000;
+
 /// CAP_SYS_PTRACE, by its bit: without it not even root reads the environment of another user's process.
 const READ_OTHERS: u64 = 1 << 19;
 
@@ -80,12 +83,14 @@ impl UnixUser {
 #[derive(Clone, Debug)]
 pub(crate) struct Users {
     run_as: RunAs,
+    /// Of owners.
+    least_uid: u32,
     setpriv: PathBuf,
 }
 
 impl Users {
     /// Refuses a choice this agent cannot keep.
-    pub(crate) fn new(run_as: RunAs) -> Result<Self, AgentError> {
+    pub(crate) fn new(run_as: RunAs, least_uid: u32) -> Result<Self, AgentError> {
         let refuse = |message: String| Err(AgentError::RunAs { message });
         let setpriv = SETPRIV.iter().map(PathBuf::from).find(|path| path.exists());
         match &run_as {
@@ -109,7 +114,7 @@ impl Users {
             },
             RunAs::Owner => {}
         }
-        Ok(Self { run_as, setpriv: setpriv.unwrap_or_default() })
+        Ok(Self { run_as, least_uid, setpriv: setpriv.unwrap_or_default() })
     }
 
     /// Whether other users than the agent's own need to pass through the data directory.
@@ -119,6 +124,19 @@ impl Users {
 
     /// The user a job of this owner runs as; `None` is the agent's own.
     pub(crate) fn of(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        let found = self.look_up(owner)?;
+        // An account's name is what a login elsewhere said: no proof that its holder may be a service of this machine.
+        if let Some(user) = found.as_ref().filter(|user| self.run_as == RunAs::Owner && user.uid < self.least_uid) {
+            return Err(Fault::of_job(format!(
+                "{owner} is a system user of this node (uid {}), as which no job runs: people's begin at {}; submit it as a \
+                 person, or have an operator start the agent with a lower --least-uid",
+                user.uid, self.least_uid
+            )));
+        }
+        Ok(found)
+    }
+
+    fn look_up(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
         let name = match &self.run_as {
             RunAs::Agent => return Ok(None),
             RunAs::Owner => owner,
@@ -148,7 +166,7 @@ impl Users {
     /// The user a group of this owner was started as. Without an owner it was started by an agent of an earlier release,
     /// as the agent's own user; nothing new starts so, since that user may be root.
     pub(crate) fn of_started(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
-        if owner.is_empty() { Ok(None) } else { self.of(owner) }
+        if owner.is_empty() { Ok(None) } else { self.look_up(owner) }
     }
 
     /// The words that go before a command to run it as `user`, with its groups and without privileges.
@@ -201,10 +219,27 @@ mod tests {
 
     #[test]
     fn a_group_without_an_owner_was_started_as_the_agents_own_user_but_none_is_now() {
-        let users = Users { run_as: RunAs::Owner, setpriv: PathBuf::new() };
+        let users = Users { run_as: RunAs::Owner, least_uid: LEAST_UID, setpriv: PathBuf::new() };
         assert_eq!(users.of_started(""), Ok(None));
         assert!(users.of("").is_err());
         assert!(users.of_started("nobody").unwrap().is_some());
+    }
+
+    #[test]
+    fn whoever_is_called_like_a_service_of_the_node_runs_no_jobs_as_it() {
+        let users = |run_as: RunAs, least_uid| Users { run_as, least_uid, setpriv: PathBuf::new() };
+        let as_owner = users(RunAs::Owner, LEAST_UID);
+        let fault = as_owner.of("daemon").unwrap_err();
+        assert_eq!(fault.blame, Blame::Job, "no node is blamed for a name");
+        assert!(
+            fault.message.contains("daemon is a system user") && fault.message.contains("--least-uid"),
+            "{fault:?}"
+        );
+        assert!(as_owner.of("nobody").is_ok());
+        assert!(as_owner.of_started("daemon").is_ok(), "what runs already is looked after");
+        assert!(users(RunAs::Owner, 1).of("daemon").is_ok(), "an operator says so");
+        assert!(users(RunAs::Owner, 0).of("root").is_err(), "and that nobody can say");
+        assert!(users(RunAs::User("daemon".into()), LEAST_UID).of("ada").is_ok(), "it is the operator's choice");
     }
 
     #[test]
@@ -216,8 +251,8 @@ mod tests {
 
     #[test]
     fn only_root_may_choose_another_user() {
-        assert!(Users::new(RunAs::Agent).unwrap().of("anybody").unwrap().is_none());
-        match Users::new(RunAs::Owner) {
+        assert!(Users::new(RunAs::Agent, LEAST_UID).unwrap().of("anybody").unwrap().is_none());
+        match Users::new(RunAs::Owner, LEAST_UID) {
             Ok(users) => {
                 assert!(geteuid().is_root());
                 assert_eq!(users.of("no-such-user").unwrap_err().blame, Blame::Node);

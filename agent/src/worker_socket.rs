@@ -10,6 +10,7 @@ mod view;
 use std::collections::BTreeMap;
 use std::fs::Permissions;
 use std::future::Future;
+use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use headway_types::{CheckpointRef, Generation, JobId, Seconds};
 use nix::unistd::geteuid;
 use sha2::{Digest, Sha256};
 use tokio::io::AsyncWriteExt;
-use tokio::net::unix::OwnedReadHalf;
+use tokio::net::unix::{OwnedReadHalf, UCred};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio_stream::StreamExt;
@@ -53,11 +54,12 @@ const SECRET_LIMIT: u64 = 128;
 /// Lines to one connected worker.
 pub(crate) type WorkerLines = mpsc::Sender<AgentLine>;
 
-/// The only directory a worker's checkpoints may lie in, and the owner of its job.
+/// The only directory a worker's checkpoints may lie in, the owner of its job, and the ranks for which it may speak.
 #[derive(Clone, Debug)]
 pub(crate) struct Home {
     pub(crate) directory: String,
     pub(crate) owner: String,
+    pub(crate) ranks: Range<u32>,
 }
 
 type Lines = FramedRead<OwnedReadHalf, LinesCodec>;
@@ -134,7 +136,7 @@ struct Door {
 
 /// One worker's connection, from hello to its end.
 async fn serve(stream: UnixStream, door: Door, observer: Observer) {
-    let peer = stream.peer_cred().map(|peer| peer.uid());
+    let peer = stream.peer_cred();
     let (reader, mut writer) = stream.into_split();
     let (sender, mut receiver) = mpsc::channel::<AgentLine>(LINES);
     let writing = tokio::spawn(async move {
@@ -167,7 +169,7 @@ async fn serve(stream: UnixStream, door: Door, observer: Observer) {
 
 impl Door {
     /// Reads the hello; checks the secret and that the peer is the user the group runs as (or the agent's own).
-    async fn greet(&self, lines: &mut Lines, peer: u32, sender: WorkerLines) -> Result<Worker, String> {
+    async fn greet(&self, lines: &mut Lines, peer: UCred, sender: WorkerLines) -> Result<Worker, String> {
         let said = tokio::time::timeout(HELLO_PATIENCE, lines.next()).await;
         let text = match said.map_err(|_| format!("no hello within {} s", HELLO_PATIENCE.as_secs()))? {
             Some(Ok(text)) => text,
@@ -188,13 +190,16 @@ impl Door {
         if expected.is_empty() || Sha256::digest(&expected) != Sha256::digest(&secret) {
             return Err(format!("wrong secret for generation {generation} of job {job}"));
         }
-        if user != Some(peer) && peer != geteuid().as_raw() {
+        if user != Some(peer.uid()) && peer.uid() != geteuid().as_raw() {
             return Err(format!("generation {generation} of job {job} belongs to another user"));
         }
         // Before the welcome: from then on the worker may say something and exit.
         let connection = self.connections.open(job, generation, rank);
         let (reply, answer) = oneshot::channel();
-        let hello = Hello { job, generation, rank, capabilities, lines: sender, reply };
+        let pid = peer.pid().and_then(|pid| u32::try_from(pid).ok());
+        let cgroups = self.site.cgroups.as_ref();
+        let launched = pid.and_then(|pid| cgroups?.rank_of(job, generation, pid));
+        let hello = Hello { job, generation, rank, launched, capabilities, lines: sender, reply };
         let going_down = |_| "the agent is going down".to_owned();
         self.inputs.send(Input::Hello(hello)).await.map_err(|_| "the agent is going down".to_owned())?;
         let home = answer.await.map_err(going_down)??;
@@ -246,6 +251,8 @@ impl Worker {
                 observer.steps(step.report(job, generation));
                 None
             }
+            // Nobody speaks for others.
+            WorkerLine::Busy { .. } if !self.home.ranks.contains(&self.rank) => None,
             WorkerLine::Busy { steps, busy_s } => {
                 observer.busy(job, generation, self.rank, steps, busy_s);
                 None

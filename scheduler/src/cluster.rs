@@ -117,6 +117,8 @@ pub enum LogError {
     NotConnected(NodeId),
     #[error("node {0} did not answer in time")]
     TimedOut(NodeId),
+    #[error("node {0} is asked for many logs just now")]
+    Busy(NodeId),
     #[error("the agent refused: {0}")]
     Refused(String),
     #[error("reading the job's allocations")]
@@ -128,6 +130,7 @@ impl From<SessionError> for LogError {
         match error {
             SessionError::NotConnected(node) => Self::NotConnected(node),
             SessionError::TimedOut(node) => Self::TimedOut(node),
+            SessionError::Busy(node) => Self::Busy(node),
         }
     }
 }

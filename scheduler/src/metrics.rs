@@ -187,9 +187,9 @@ fn describe() {
     );
     describe_counter!(
         QUOTA_REFUSALS,
-        "Requests refused since a user has, or asks, more than its quota, by what is bounded: jobs, bytes or requests"
+        "Requests refused since a user has, or asks, more than its quota, by what is bounded: jobs, bytes, requests or followers"
     );
-    for quota in ["jobs", "bytes", "requests"] {
+    for quota in ["jobs", "bytes", "requests", "followers"] {
         counter!(QUOTA_REFUSALS, "quota" => quota).increment(0);
     }
     describe_gauge!(CONNECTIONS, "Open connections, by port");

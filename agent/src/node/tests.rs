@@ -30,7 +30,7 @@ use crate::files::{Files, Lock};
 use crate::gpu;
 use crate::inventory::Inventory;
 use crate::logs::OutputLimits;
-use crate::user::{RunAs, Users};
+use crate::user::{LEAST_UID, RunAs, Users};
 use crate::worker_socket;
 
 pub(crate) mod fixture {
@@ -63,7 +63,9 @@ pub(crate) mod fixture {
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
             run_as: RunAs::Agent,
+            least_uid: LEAST_UID,
             cgroups: CgroupRoot::Off,
+            bound_memory: false,
             report_every: Duration::from_millis(200),
             output: OutputLimits { per_rank: Bytes(1 << 20), age: Duration::from_secs(3600), total: Bytes(1 << 30) },
             warm: WarmLimits { interpreters: 0, idle: Duration::from_secs(3600) },
@@ -80,7 +82,7 @@ pub(crate) mod fixture {
     /// A node whose GPUs nobody can be asked about.
     pub(crate) fn site(data_dir: &Path) -> Site {
         let (files, _lock) = Files::open(data_dir, false).unwrap();
-        let users = Users::new(RunAs::Agent).unwrap();
+        let users = Users::new(RunAs::Agent, LEAST_UID).unwrap();
         Site::new(&config(data_dir, 1), files, Inventory::new(inventory(1)), gpu::Gpus::unanswered(), users).unwrap()
     }
 
@@ -111,7 +113,7 @@ impl Agent {
     }
 
     fn start_with(dir: &Path, config: AgentConfig) -> Self {
-        let users = Users::new(config.run_as.clone()).unwrap();
+        let users = Users::new(config.run_as.clone(), config.least_uid).unwrap();
         let (files, lock) = Files::open(&dir.join("data"), users.are_others()).unwrap();
         let identity = crate::identity::Identity::load(&files, None).unwrap();
         let (mut source, waker) = gpu::open(&config.gpus, identity.node).unwrap();

@@ -153,6 +153,21 @@ async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_tha
     agent.await.unwrap().unwrap();
 }
 
+/// Nobody reads the stream meanwhile: what its windows take is gone, and the lane of logs is full.
+#[tokio::test]
+async fn however_many_read_logs_a_sign_of_life_goes_out_beside_them() {
+    let (lanes, messages) = Lanes::new();
+    let piece = AgentToScheduler::Exec(headway_api::agent::ExecPiece::default());
+    while lanes.pieces.try_send((&piece).into()).is_ok() {}
+    while lanes.reports.try_send((&NodeReport::Heartbeat).into()).is_ok() {}
+    lanes.beats.try_send((&NodeReport::Heartbeat).into()).expect("a beat has a lane of its own");
+    drop(lanes);
+    let sent: Vec<_> = messages.map(|message| AgentToScheduler::try_from(message).unwrap()).collect().await;
+    assert_eq!(sent.len(), PIECES_IN_FLIGHT + IN_FLIGHT + 1);
+    let is_piece = |message: &&AgentToScheduler| matches!(message, AgentToScheduler::Exec(_));
+    assert!(sent[..8].iter().filter(is_piece).count() <= 4, "reports go out beside pieces");
+}
+
 #[test]
 fn the_token_crosses_no_network_in_the_clear() {
     for near in ["http://127.0.0.1:7601", "http://127.8.0.1:1", "http://[::1]:7601", "http://localhost:7601"] {

@@ -5,6 +5,7 @@ use core::str::FromStr;
 use std::collections::BTreeMap;
 
 use headway_types::command::{GroupStatus, NodeAddress};
+use headway_types::offer::{LONGEST_FAULT, LONGEST_NODE_WORD};
 use headway_types::report::Flexibility;
 use headway_types::spec::{MOST_NODE_LABELS, check_node_label};
 use headway_types::{
@@ -20,6 +21,12 @@ use crate::secret::Secret;
 mod order;
 
 use order::launch_order;
+
+/// Of a start, as its script names them.
+const MOST_PHASES: usize = 256;
+const LONGEST_PHASE: usize = 256;
+/// Of a checkpoint, in bytes.
+const LONGEST_PATH: usize = 8_192;
 
 pub(super) type Read<T> = Result<T, WireError>;
 
@@ -101,7 +108,7 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
             Body::StepReport(report) => NodeReport::Steps { report: Box::new(step_report(report)?) },
             Body::CheckpointWritten(written) => NodeReport::CheckpointWritten {
                 job: parse("job_id", &written.job_id)?,
-                checkpoint: checkpoint(present("checkpoint", written.checkpoint)?),
+                checkpoint: reported_checkpoint(present("checkpoint", written.checkpoint)?)?,
                 duration: seconds("duration_seconds", written.duration_seconds)?,
             },
             Body::LossAnomaly(anomaly) => NodeReport::LossAnomaly {
@@ -120,11 +127,7 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
             Body::StartPhases(phases) => NodeReport::StartPhases {
                 job: parse("job_id", &phases.job_id)?,
                 generation: Generation(phases.generation),
-                phases: phases
-                    .seconds_by_phase
-                    .into_iter()
-                    .map(|(phase, value)| Ok((phase, seconds("seconds_by_phase", value)?)))
-                    .collect::<Read<_>>()?,
+                phases: start_phases(phases.seconds_by_phase)?,
             },
             Body::GpuReadings(readings) => return Ok(Self::Readings(super::readings::from_wire(readings)?)),
             Body::ExecPiece(piece) => return Ok(Self::Exec(piece.into())),
@@ -355,6 +358,36 @@ fn blame(blame: wire::Blame, unspecified: Blame) -> Blame {
     }
 }
 
+/// What a failure is told by, as long as anybody reads.
+fn told(mut message: String) -> String {
+    if let Some((end, _)) = message.char_indices().nth(LONGEST_FAULT) {
+        message.truncate(end);
+        message.push('…');
+    }
+    message
+}
+
+fn bounded(field: &'static str, length: usize, most: usize) -> Read<()> {
+    let wrong = || WireError::Bad { field, message: format!("is {length} long, at most {most}") };
+    if length <= most { Ok(()) } else { Err(wrong()) }
+}
+
+fn start_phases(phases: BTreeMap<String, f64>) -> Read<BTreeMap<String, Seconds>> {
+    bounded("seconds_by_phase", phases.len(), MOST_PHASES)?;
+    let phase = |(phase, value): (String, f64)| {
+        bounded("seconds_by_phase", phase.len(), LONGEST_PHASE)?;
+        Ok((phase, seconds("seconds_by_phase", value)?))
+    };
+    phases.into_iter().map(phase).collect()
+}
+
+/// Of a node; it is kept with the job.
+fn reported_checkpoint(reported: wire::Checkpoint) -> Read<CheckpointRef> {
+    bounded("checkpoint.path", reported.path.len(), LONGEST_PATH)?;
+    bounded("checkpoint.manifest_sha256", reported.manifest_sha256.len(), LONGEST_NODE_WORD)?;
+    Ok(checkpoint(reported))
+}
+
 fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
     use wire::ended::Outcome;
     match outcome {
@@ -362,13 +395,13 @@ fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
         Outcome::Stopped(wire::Stopped {}) => GroupOutcome::Stopped,
         Outcome::Failed(failed) => {
             let (out_of_memory, mistake) = (failed.out_of_memory, failed.mistake);
-            let fault =
-                Fault { blame: blame(failed.blame(), Blame::Job), message: failed.message, out_of_memory, mistake };
+            let blame = blame(failed.blame(), Blame::Job);
+            let fault = Fault { blame, message: told(failed.message), out_of_memory, mistake };
             GroupOutcome::Failed { exit_code: failed.exit_code, fault }
         }
         Outcome::NotStarted(failed) => {
             let blame = blame(failed.blame(), Blame::Node);
-            let fault = Fault { blame, message: failed.message, out_of_memory: false, mistake: failed.mistake };
+            let fault = Fault { blame, message: told(failed.message), out_of_memory: false, mistake: failed.mistake };
             GroupOutcome::NotStarted { fault }
         }
     }

@@ -369,3 +369,44 @@ fn a_hole_in_a_message_is_named() {
         WireError::Bad { field: "lr_scaling", .. }
     ));
 }
+
+#[test]
+fn what_a_node_reports_is_kept_to_what_anybody_reads() {
+    let told = |message: String| {
+        let fault = Fault::of_job(message);
+        let phase = GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(1), fault } };
+        let status = GroupStatus { job: job(), generation: Generation(1), gpus: vec![], phase, revision: 0, notice: 0 };
+        let message = wire::AgentMessage::from(&NodeReport::Group { status });
+        match AgentToScheduler::try_from(message).unwrap() {
+            AgentToScheduler::Report(NodeReport::Group {
+                status: GroupStatus { phase: GroupPhase::Ended { outcome: GroupOutcome::Failed { fault, .. } }, .. },
+            }) => fault.message,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(told("ü".repeat(4_096)), "ü".repeat(4_096));
+    assert_eq!(told("ü".repeat(1 << 20)), format!("{}…", "ü".repeat(4_096)));
+
+    let phases = |names: usize, letters: usize| {
+        let phases = (0..names).map(|name| (format!("{name:0>letters$}"), Seconds(1.0))).collect();
+        let report = NodeReport::StartPhases { job: job(), generation: Generation(1), phases };
+        AgentToScheduler::try_from(wire::AgentMessage::from(&report)).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(phases(256, 256), Ok(()));
+    assert!(phases(257, 8).unwrap_err().contains("seconds_by_phase"));
+    assert!(phases(1, 257).unwrap_err().contains("at most 256"));
+
+    let saved = |letters: usize| {
+        let checkpoint = CheckpointRef {
+            generation: Generation(1),
+            path: "x".repeat(letters),
+            step: 1,
+            samples_seen: Sequences(1),
+            manifest_sha256: "00".into(),
+        };
+        let report = NodeReport::CheckpointWritten { job: job(), checkpoint, duration: Seconds(1.0) };
+        AgentToScheduler::try_from(wire::AgentMessage::from(&report)).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(saved(8_192), Ok(()));
+    assert!(saved(8_193).unwrap_err().contains("checkpoint.path"));
+}

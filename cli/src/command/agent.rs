@@ -91,10 +91,16 @@ pub struct Agent {
     /// [default: owner for root, else agent].
     #[arg(long)]
     pub run_as: Option<RunAs>,
+    /// With `--run-as owner`: least uid of a user as whom jobs run; those below are the system's own.
+    #[arg(long, value_name = "UID", default_value_t = headway_agent::LEAST_UID)]
+    pub least_uid: u32,
     /// Where workers' cgroups (version 2) are made: `auto` (below the agent's unit, if systemd delegates it), `off`, or
     /// a directory.
     #[arg(long, default_value = "auto")]
     pub cgroups: CgroupRoot,
+    /// Let no job take more of the host's memory than its GPUs' share of 95 % of it (by its cgroup's memory.max).
+    #[arg(long)]
+    pub bound_memory: bool,
     /// Seconds over which a job's step reports are summed up into one for the scheduler, at most 60.
     #[arg(long, default_value_t = 10.0)]
     pub report_every_seconds: f64,
@@ -255,7 +261,9 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
+        least_uid: agent.least_uid,
         cgroups: agent.cgroups,
+        bound_memory: agent.bound_memory,
         report_every: Duration::from_secs_f64(agent.report_every_seconds.clamp(0.01, 60.0)),
         output: OutputLimits {
             per_rank: Bytes(agent.output_bytes_per_rank),

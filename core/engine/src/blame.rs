@@ -8,7 +8,7 @@ use headway_types::{Blame, Generation, JobId, NodeId, Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
-use crate::health::Incident;
+use crate::health::{Counted, Incident};
 use crate::outcome::Observation;
 use crate::record::{Job, LastFailure, StopCause};
 use crate::situation::breakdown::Breakdown;
@@ -172,11 +172,20 @@ impl Engine {
                 // There is no other node to try, so the job's word stands against the node's: neither wins for ever.
                 blame = Blame::Job;
             } else {
-                self.facts.edit_job(id, |job| {
-                    job.suspects.insert(node);
-                });
-                self.count_against(node, incident, &message, spare);
+                let again = self.suspect(id, node);
+                let counted = self.count_against(node, incident, &message, spare);
+                if counted == Counted::SaidBefore || (again && counted == Counted::Noted) {
+                    // Its own experiment: others go on using the node.
+                    self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(id)));
+                }
             }
+        } else if let (Blame::Job, Some((node, Incident::NotStarted(_))), Some(job)) =
+            (blame, place, self.facts.jobs.get(&id))
+            && self.situation().has_alike_beside(node, &job.spec.role().nodes)
+        {
+            // What keeps it from starting on one node it may not meet on another, whosever fault it is.
+            self.facts.edit_job(id, |job| job.lacking = Some(node));
+            self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(id)));
         }
         let now = self.facts.now;
         let (base, longest) = (self.facts.config.backoff_base.0, self.facts.config.backoff_max.0);
@@ -224,10 +233,11 @@ impl Engine {
         let now = self.facts.now;
         let mut suspects = std::collections::BTreeSet::new();
         self.facts.edit_job(id, |job| suspects = std::mem::take(&mut job.suspects));
+        let owner = self.facts.jobs.get(&id).map_or_else(String::new, |job| job.owner.clone());
         for node in suspects {
             let mut cleared = false;
             if self.facts.nodes.contains_key(&node) {
-                self.facts.edit_node(node, |node| cleared = node.health.clear_of(now, id));
+                self.facts.edit_node(node, |node| cleared = node.health.clear_of(now, id, &owner));
             }
             if cleared {
                 let (name, job_name) = (self.facts.node_name(node), self.facts.job_name(id));
@@ -251,25 +261,34 @@ impl Engine {
         }
     }
 
+    /// Notes that a generation of the job failed by this node's fault; true if that is known.
+    pub(crate) fn suspect(&mut self, job: JobId, node: NodeId) -> bool {
+        let mut known = false;
+        self.facts.edit_job(job, |job| known = !job.suspects.insert(node));
+        known
+    }
+
     /// Counts something that speaks against a node.
-    pub(crate) fn incident(&mut self, id: NodeId, incident: Incident, reason: &str) {
+    pub(crate) fn incident(&mut self, id: NodeId, incident: Incident, reason: &str) -> Counted {
         let spare = self.situation().has_room_beside(id, 1, &NodeChoice::default());
-        self.count_against(id, incident, reason, spare);
+        self.count_against(id, incident, reason, spare)
     }
 
     /// Likewise, where it is known whether there is a `spare` node for whoever speaks against it.
-    fn count_against(&mut self, id: NodeId, incident: Incident, reason: &str, spare: bool) {
+    fn count_against(&mut self, id: NodeId, incident: Incident, reason: &str, spare: bool) -> Counted {
         let now = self.facts.now;
-        let mut quarantined = None;
+        let owner = incident.accuser().and_then(|job| self.facts.jobs.get(&job)).map(|job| job.owner.clone());
+        let (mut counted, mut length) = (Counted::Noted, 0.0);
         self.facts.edit_node(id, |node| {
-            let withheld = node.health.count(now, incident, reason, spare);
-            quarantined = withheld.then(|| node.health.due().map_or(0.0, |at| at.since(now).0));
+            counted = node.health.count(now, incident, owner.as_deref().unwrap_or_default(), reason, spare);
+            length = node.health.due().map_or(0.0, |at| at.since(now).0);
         });
-        if let Some(length) = quarantined {
+        if counted == Counted::Quarantined {
             let name = self.facts.node_name(id);
             let message = format!("node {name} gets nothing new for {:.0} min: {reason}", length / 60.0);
             self.facts.note(Note::new("node.quarantined", message).node(id).with("blame", Blame::Node));
             self.facts.ask_round(format!("node {name} is quarantined"));
         }
+        counted
     }
 }

@@ -1,12 +1,13 @@
 //! What to think of a node after what happened on it: a score that incidents lower and time heals, quarantine when it
 //! falls too low, and probation before full trust. Pure: rows and times in, a changed row out.
 //!
-//! Quarantine never stops what runs. Suspicion from failures of one job alone is an experiment: should the job fail
-//! elsewhere too, it was the job's fault and the node is cleared.
+//! Quarantine never stops what runs. What jobs say of a node may be what their text says: the word of one owner counts once, and quarantines
+//! nothing by itself, neither at first nor on probation. It takes a second owner, or what no text can cause. Should a job that spoke against a
+//! node fail elsewhere too, it was the job's fault and its word is taken back.
 
 use headway_types::{JobId, Seconds, Timestamp};
 
-use crate::record::{NodeHealth, Standing};
+use crate::record::{Accusation, NodeHealth, Standing};
 
 /// Below this score a node is quarantined.
 const TRUSTED: f64 = 0.5;
@@ -16,6 +17,9 @@ const HALF_LIFE: Seconds = Seconds(7_200.0);
 const QUARANTINE: Seconds = Seconds(600.0);
 const LONGEST_QUARANTINE: Seconds = Seconds(86_400.0);
 const PROBATION: Seconds = Seconds(3_600.0);
+/// For so long further words of an owner add nothing: two half-lives, after which what is left of the first and a second do not come to
+/// quarantine, nor would one more word each time: 0.35 / (1 - 1/4) < 1 - `TRUSTED`.
+const SAID: Seconds = Seconds(2.0 * HALF_LIFE.0);
 
 /// Something that speaks against a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +38,16 @@ pub(crate) enum Incident {
     Silent,
 }
 
+/// What came of an incident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    Noted,
+    /// The owner of the job that says so has said it before: nothing changes.
+    SaidBefore,
+    /// It leads to quarantine.
+    Quarantined,
+}
+
 impl Incident {
     /// Taken off the score.
     fn weight(self) -> f64 {
@@ -45,7 +59,8 @@ impl Incident {
         }
     }
 
-    fn accuser(self) -> Option<JobId> {
+    /// The job on whose word it counts, where it does.
+    pub(crate) fn accuser(self) -> Option<JobId> {
         match self {
             Incident::NotStarted(job) | Incident::GroupFailed(job) | Incident::Straggled(job) => Some(job),
             _ => None,
@@ -67,9 +82,23 @@ impl NodeHealth {
         !matches!(self.standing, Standing::Quarantined { .. })
     }
 
-    /// Counts an incident; true if it leads to quarantine. `spare`: whether other nodes could take the work; without
+    /// Counts an incident. `owner`: of the job that says so, if one does. `spare`: whether other nodes could take the work; without
     /// them an accusation by a job alone never withholds a node.
-    pub(crate) fn count(&mut self, now: Timestamp, incident: Incident, reason: &str, spare: bool) -> bool {
+    pub(crate) fn count(
+        &mut self,
+        now: Timestamp,
+        incident: Incident,
+        owner: &str,
+        reason: &str,
+        spare: bool,
+    ) -> Counted {
+        if let Some(job) = incident.accuser() {
+            self.accusers.retain(|_, said| now.since(said.at).0 < SAID.0);
+            if self.accusers.contains_key(owner) {
+                return Counted::SaidBefore;
+            }
+            self.accusers.insert(owner.to_owned(), Accusation { job, at: now, weight: incident.weight() });
+        }
         self.score = (self.score_at(now) - incident.weight()).max(0.0);
         self.scored_at = now;
         let former = match self.standing {
@@ -78,13 +107,13 @@ impl NodeHealth {
             Standing::Quarantined { ref mut accuser, .. } => {
                 // What no job says stands, whatever becomes of the job's word.
                 *accuser = accuser.filter(|_| incident.accuser().is_some());
-                return false;
+                return Counted::Noted;
             }
         };
-        let distrusted = self.score < TRUSTED || former > 0;
+        let distrusted = self.score < TRUSTED || (former > 0 && incident.accuser().is_none());
         // Without others to do its work only proof, a GPU that broke, withholds a node.
         if !distrusted || (incident != Incident::GpuBroke && !spare) {
-            return false;
+            return Counted::Noted;
         }
         let times = former + 1;
         let length = (QUARANTINE.0 * libm::exp2(f64::from(times.min(20) - 1))).min(LONGEST_QUARANTINE.0);
@@ -95,7 +124,7 @@ impl NodeHealth {
             times,
             accuser: incident.accuser(),
         };
-        true
+        Counted::Quarantined
     }
 
     /// What time alone changes: quarantine becomes probation, probation trust. True if it did.
@@ -118,12 +147,17 @@ impl NodeHealth {
         }
     }
 
-    /// The job that spoke against this node has failed elsewhere too. True if that ends a quarantine.
-    pub(crate) fn clear_of(&mut self, now: Timestamp, job: JobId) -> bool {
-        self.score = (self.score_at(now) + Incident::NotStarted(job).weight()).min(1.0);
-        self.scored_at = now;
+    /// The job that spoke against this node has failed elsewhere too: its word is taken back. True if that ends a quarantine.
+    pub(crate) fn clear_of(&mut self, now: Timestamp, job: JobId, owner: &str) -> bool {
+        if let Some(said) = self.accusers.get(owner).filter(|said| said.job == job) {
+            // No more than is left of it.
+            let left = said.weight * libm::exp2(-now.since(said.at).0 / HALF_LIFE.0);
+            self.score = (self.score_at(now) + left).min(1.0);
+            self.scored_at = now;
+            self.accusers.remove(owner);
+        }
         let Standing::Quarantined { accuser: Some(by), times, .. } = self.standing else { return false };
-        if by != job {
+        if by != job && self.score_at(now) < TRUSTED {
             return false;
         }
         // Earlier quarantines had other causes.
@@ -149,48 +183,89 @@ mod tests {
         IdSource::seeded(seed).job(NOW)
     }
 
+    /// One owner after the other says that its job, of this number, could not start.
+    fn accuse(health: &mut NodeHealth, now: Timestamp, owners: &[(&str, u64)]) -> Vec<Counted> {
+        owners
+            .iter()
+            .map(|(owner, by)| health.count(now, Incident::NotStarted(job(*by)), owner, "no disk", true))
+            .collect()
+    }
+
     #[test]
-    fn a_second_failed_start_quarantines_and_time_leads_back_over_probation() {
+    fn the_word_of_a_second_owner_quarantines_and_time_leads_back_over_probation() {
         let mut health = NodeHealth::default();
-        assert!(!health.count(NOW, Incident::NotStarted(job(1)), "no disk", true));
-        assert!(health.count(NOW, Incident::NotStarted(job(2)), "no disk", true));
+        assert_eq!(accuse(&mut health, NOW, &[("ada", 1), ("bob", 2)]), [Counted::Noted, Counted::Quarantined]);
         assert!(!health.is_trusted());
         assert!(!health.pass(NOW + Seconds(599.0)));
         let later = health.due().unwrap();
         assert!(health.pass(later) && health.is_trusted());
-        assert!(health.count(later, Incident::Silent, "silent", true), "on probation one incident is enough");
+        let silent = health.count(later, Incident::Silent, "", "silent", true);
+        assert_eq!(silent, Counted::Quarantined, "on probation one incident is enough");
         assert_eq!(health.due(), Some(later + QUARANTINE * 2.0));
     }
 
     #[test]
-    fn the_last_node_is_not_withheld_on_a_jobs_word() {
+    fn the_last_node_is_not_withheld_on_the_word_of_jobs() {
         let mut health = NodeHealth::default();
-        for _ in 0..5 {
-            assert!(!health.count(NOW, Incident::GroupFailed(job(1)), "exit 1", false));
+        for owner in ["ada", "bob", "cyd"] {
+            assert_eq!(health.count(NOW, Incident::GroupFailed(job(1)), owner, "exit 1", false), Counted::Noted);
         }
-        assert!(health.count(NOW, Incident::GpuBroke, "XID 79", false), "a broken GPU needs no witness");
+        let broke = health.count(NOW, Incident::GpuBroke, "", "XID 79", false);
+        assert_eq!(broke, Counted::Quarantined, "a broken GPU needs no witness");
     }
 
     #[test]
-    fn a_job_that_fails_elsewhere_too_clears_the_node() {
+    fn a_job_that_fails_elsewhere_too_takes_its_word_back() {
+        for by in [1, 2] {
+            let mut health = NodeHealth::default();
+            accuse(&mut health, NOW, &[("ada", 1), ("bob", 2)]);
+            assert!(!health.is_trusted());
+            assert!(!health.clear_of(NOW, job(3), "ada"));
+            assert!(health.clear_of(NOW, job(by), ["ada", "bob"][by as usize - 1]) && health.is_trusted());
+        }
         let mut health = NodeHealth::default();
-        health.count(NOW, Incident::NotStarted(job(1)), "no such user", true);
-        health.count(NOW, Incident::NotStarted(job(1)), "no such user", true);
-        assert!(!health.is_trusted());
-        assert!(!health.clear_of(NOW, job(2)));
-        assert!(health.clear_of(NOW, job(1)) && health.is_trusted());
+        health.clear_of(NOW, job(1), "ada");
+        accuse(&mut health, NOW, &[("ada", 1), ("ada", 2)]);
+        health.clear_of(NOW, job(2), "ada");
+        assert_eq!(health.score, 1.0 - 0.35, "what did not count is not given back");
+    }
+
+    #[test]
+    fn a_broken_gpu_and_the_group_that_failed_by_it_are_enough() {
+        let mut health = NodeHealth::default();
+        assert_eq!(health.count(NOW, Incident::GpuBroke, "", "XID 79", true), Counted::Noted);
+        assert_eq!(accuse(&mut health, NOW, &[("ada", 1)]), [Counted::Quarantined]);
     }
 
     proptest! {
+        #[test]
+        fn one_owner_quarantines_nothing_however_many_jobs_say_whatever_whenever(
+            words in prop::collection::vec((0.0..20_000.0_f64, 0..3_u8, 1..9_u64), 1..80),
+            former in 0..6_u32,
+        ) {
+            let mut health = NodeHealth::default();
+            if former > 0 {
+                health.standing = Standing::Probation { since: NOW, until: NOW + PROBATION, times: former };
+            }
+            let mut now = NOW;
+            for (gap, kind, by) in words {
+                now = now + Seconds(gap);
+                health.pass(now);
+                let incident = [Incident::NotStarted, Incident::GroupFailed, Incident::Straggled][usize::from(kind)](job(by));
+                prop_assert!(health.count(now, incident, "eve", "her text says so", true) != Counted::Quarantined);
+                prop_assert!(health.is_trusted() && health.score_at(now) >= TRUSTED);
+            }
+        }
+
         #[test]
         fn a_score_stays_between_nothing_and_full_trust(gaps in prop::collection::vec(0.0..10_000.0_f64, 1..40)) {
             let (mut health, mut now) = (NodeHealth::default(), NOW);
             for gap in gaps {
                 now = now + Seconds(gap);
                 let before = health.score_at(now);
-                health.count(now, Incident::Straggled(job(1)), "slow", true);
+                health.count(now, Incident::Straggled(job(1)), "ada", "slow", true);
                 health.pass(now);
-                prop_assert!(health.score <= before && (0.0..=1.0).contains(&health.score));
+                prop_assert!(health.score_at(now) <= before && (0.0..=1.0).contains(&health.score));
             }
         }
     }

@@ -48,7 +48,10 @@ impl Engine {
                     self.rank_times(node, job, generation, busy);
                 }
             }
-            NodeReport::Group { status } => self.group_seen(node, status),
+            NodeReport::Group { status } => match self.objection_to_one(node, &status) {
+                Some(reason) => self.turn_away(node, session, reason),
+                None => self.group_seen(node, status),
+            },
             NodeReport::Declared { job, generation, capabilities } => {
                 if self.facts.is_placed_on(job, generation, node) {
                     self.declared(job, generation, capabilities);
@@ -74,6 +77,15 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// Why a node is not heard with this word of a group.
+    fn objection_to_one(&self, node: NodeId, status: &GroupStatus) -> Option<String> {
+        let row = self.facts.nodes.get(&node)?;
+        let known = self.seen.nodes.get(&node)?.contact.groups()?;
+        let count = known.len() + usize::from(!known.contains_key(&(status.job, status.generation)));
+        let of = (node, row.inventory.name.as_str(), row.inventory.gpus.len());
+        self.objection_to(of, count, std::iter::once(status))
     }
 
     fn group_seen(&mut self, node: NodeId, status: GroupStatus) {

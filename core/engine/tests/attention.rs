@@ -129,8 +129,9 @@ fn a_pause_and_a_plan_that_waits_are_told() {
 #[test]
 fn a_node_in_quarantine_is_told_until_it_is_over() {
     let mut cluster = Cluster::new(&[4, 4]);
-    let job = cluster.submit(rigid("one", 4));
-    for _ in 0..2 {
+    let jobs = ["ada", "bob"].map(|user| cluster.submit_as(user, rigid(user, 2)));
+    assert_eq!(cluster.nodes_of(jobs[0]), cluster.nodes_of(jobs[1]));
+    for job in jobs {
         let node = cluster.nodes_of(job)[0];
         let fault = Fault { blame: Blame::Node, ..Fault::of_job("no such directory") };
         cluster.group(node, job, GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault } });

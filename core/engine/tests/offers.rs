@@ -5,7 +5,10 @@ mod harness;
 
 use harness::{Cluster, inventory, rigid, spec, training};
 use headway_engine::record::JobState;
-use headway_types::{Generation, GroupPhase, NodeInventory, NodeReport, Seconds, Sequences, StepReport, Tokens};
+use headway_types::command::GroupStatus;
+use headway_types::{
+    Generation, GpuUuid, GroupPhase, JobId, NodeInventory, NodeReport, Seconds, Sequences, StepReport, Tokens,
+};
 
 #[test]
 fn a_node_that_offers_what_no_machine_has_is_refused_and_nobody_else_notices() {
@@ -32,6 +35,54 @@ fn whoever_makes_up_node_ids_fills_neither_the_log_nor_the_memory() {
     let mut cluster = Cluster::new(&[4]);
     (1..500).for_each(|node| cluster.register(NodeInventory { name: String::new(), ..inventory(node, 1) }, Vec::new()));
     assert_eq!((cluster.node_count(), cluster.refused.len(), cluster.count("node.refused")), (1, 499, 64));
+}
+
+/// A group that nobody has assigned.
+fn stray(number: u128) -> GroupStatus {
+    GroupStatus {
+        job: JobId(uuid::Uuid::from_u128(number)),
+        generation: Generation(1),
+        gpus: Vec::new(),
+        phase: GroupPhase::Running,
+        revision: 0,
+        notice: 0,
+    }
+}
+
+#[test]
+fn a_node_that_speaks_of_groups_without_end_is_not_heard() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 8));
+    cluster.start(job);
+    // What it was assigned, and 64 + 16 for each of its GPUs.
+    for number in 0..64 + 16 * 4 {
+        cluster.report(1, NodeReport::Group { status: stray(number) });
+    }
+    assert_eq!(cluster.refused.len(), 0);
+    cluster.report(1, NodeReport::Group { status: stray(3) });
+    assert_eq!(cluster.refused.len(), 0, "of a group that is known it may speak again");
+    for number in 0..10 {
+        cluster.report(1, NodeReport::Group { status: stray(1_000 + number) });
+    }
+    assert!(
+        cluster.refused[0].contains("node node-1 is not heard: its groups are 130, at most 129"),
+        "{:?}",
+        cluster.refused
+    );
+    assert_eq!(cluster.count("node.refused"), 1);
+    let ledger = (0..200).map(stray).collect();
+    cluster.register(inventory(1, 4), ledger);
+    assert!(cluster.refused.last().unwrap().contains("its groups are 200"), "{:?}", cluster.refused);
+    cluster.pass_beating(10.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:?}", cluster.state(job));
+
+    let long = GroupStatus { gpus: vec![GpuUuid("x".repeat(1 << 20))], ..stray(1) };
+    cluster.report(0, NodeReport::Group { status: long });
+    assert!(
+        cluster.refused.last().unwrap().contains("groups.gpus is 1048576 characters long"),
+        "{:?}",
+        cluster.refused
+    );
 }
 
 #[test]

@@ -1,6 +1,7 @@
-//! What a node may say of itself when it registers. An agent is trusted with its own machine and with no other: whatever it says is held to
-//! bounds far beyond every machine there is, so that one that errs or lies costs nobody else anything.
+//! What a node may say of itself when it registers, and of the groups in its ledger. An agent is trusted with its own machine and with no
+//! other: whatever it says is held to bounds far beyond every machine there is, so that one that errs or lies costs nobody else anything.
 
+use crate::command::GroupStatus;
 use crate::hardware::{Gpu, GpuHealth, NodeInventory, StatedDevice};
 use crate::spec::{MOST_NODE_LABELS, check_node_label};
 use crate::unit::Bytes;
@@ -11,6 +12,9 @@ pub const MOST_GPUS_PER_NODE: u32 = 256;
 pub const LONGEST_NODE_WORD: usize = 128;
 /// Any rate of a device per second: FLOP, bytes.
 pub const FASTEST: u64 = 1_000_000_000_000_000_000;
+
+/// Of a failure; what is longer is cut where it arrives.
+pub const LONGEST_FAULT: usize = 4_096;
 
 const LONGEST_REASON: usize = 1_024;
 const MOST_CONDITIONS: usize = 16;
@@ -61,6 +65,17 @@ impl NodeInventory {
             whole("emulated.link_bytes_per_second", device.link_bytes_per_second, 1..=FASTEST)?;
         }
         self.stated.as_ref().map_or(Ok(()), StatedDevice::check)
+    }
+}
+
+impl GroupStatus {
+    /// Whether a node may say this of a group.
+    ///
+    /// # Errors
+    /// The first that is beyond its bounds.
+    pub fn check(&self) -> Result<(), OfferError> {
+        count("groups.gpus", self.gpus.len(), MOST_GPUS_PER_NODE as usize)?;
+        self.gpus.iter().try_for_each(|uuid| word("groups.gpus", &uuid.0))
     }
 }
 
@@ -149,7 +164,7 @@ mod tests {
     use super::*;
     use crate::example;
     use crate::hardware::{Condition, ConditionKind, EmulatedDevice};
-    use crate::{BootId, GpuType, GpuUuid, IdSource, Timestamp};
+    use crate::{BootId, Generation, GpuType, GpuUuid, GroupPhase, IdSource, Timestamp};
 
     fn offer(gpus: u32) -> NodeInventory {
         example::inventory(IdSource::seeded(1).node(Timestamp(0)), 1, gpus)
@@ -200,6 +215,19 @@ mod tests {
             spoil(&mut inventory);
             assert_eq!(inventory.check().map_err(|error| error.field), Err(field));
         }
+        let mut group = GroupStatus {
+            job: IdSource::seeded(1).job(Timestamp(0)),
+            generation: Generation(1),
+            gpus: vec![GpuUuid("GPU-1".into()); MOST_GPUS_PER_NODE as usize],
+            phase: GroupPhase::Running,
+            revision: 0,
+            notice: 0,
+        };
+        assert_eq!(group.check(), Ok(()));
+        group.gpus[7] = GpuUuid("x".repeat(1 << 20));
+        assert_eq!(group.check().map_err(|error| error.field), Err("groups.gpus"));
+        group.gpus = vec![GpuUuid("GPU-1".into()); 5_000];
+        assert_eq!(group.check().map_err(|error| error.to_string()), Err("groups.gpus are 5000, at most 256".into()));
         let mut many = offer(1);
         many.gpus = vec![many.gpus[0].clone(); 5_000];
         assert_eq!(many.check().map_err(|error| error.to_string()), Err("gpus are 5000, at most 256".into()));

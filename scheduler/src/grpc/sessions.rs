@@ -15,8 +15,10 @@ use tracing::Instrument as _;
 
 use crate::spans;
 
-/// Messages a slow agent may leave unread before it is disconnected.
+/// Messages a slow agent may leave unread before it is disconnected. Those that ask for logs leave half of it to all others.
 const QUEUE: usize = 512;
+/// Pieces of logs that a node is asked for at a time, whoever reads them.
+const LOGS_AT_ONCE: usize = 64;
 /// Longest wait for a piece of a log or of a command's output.
 const ASK_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -48,6 +50,19 @@ struct Registry {
 
 type Asked<T> = BTreeMap<(NodeId, u64), oneshot::Sender<T>>;
 
+/// Whoever waits for an answer. Who goes away waits no more.
+struct Asking<'a, T> {
+    sessions: &'a Sessions,
+    key: (NodeId, u64),
+    asked: fn(&mut Registry) -> &mut Asked<T>,
+}
+
+impl<T> Drop for Asking<'_, T> {
+    fn drop(&mut self) {
+        (self.asked)(&mut self.sessions.lock()).remove(&self.key);
+    }
+}
+
 struct Open {
     session: SessionId,
     queue: mpsc::Sender<Outgoing>,
@@ -72,6 +87,9 @@ pub enum SessionError {
     NotConnected(NodeId),
     #[error("node {0} did not answer in time")]
     TimedOut(NodeId),
+    /// It is asked for more logs already than it may be at a time.
+    #[error("node {0} is asked for many logs just now")]
+    Busy(NodeId),
 }
 
 /// Why no session was opened.
@@ -205,6 +223,9 @@ impl Sessions {
     /// Asks a node for a piece of a log and waits for the answer.
     pub async fn ask(&self, node: NodeId, request: LogRequest) -> Result<LogChunk, SessionError> {
         let id = request.request_id;
+        if self.lock().is_busy(node) {
+            return Err(SessionError::Busy(node));
+        }
         self.wait(node, id, &SchedulerToAgent::Log(request), |registry| &mut registry.logs).await
     }
 
@@ -222,16 +243,15 @@ impl Sessions {
         asked: fn(&mut Registry) -> &mut Asked<T>,
     ) -> Result<T, SessionError> {
         let (answer, piece) = oneshot::channel();
+        let asking = Asking { sessions: self, key: (node, id), asked };
         {
             let mut registry = self.lock();
             if !registry.send(node, message) {
                 return Err(SessionError::NotConnected(node));
             }
-            asked(&mut registry).insert((node, id), answer);
+            asked(&mut registry).insert(asking.key, answer);
         }
-        let waited = tokio::time::timeout(ASK_DEADLINE, piece).instrument(spans::agent_asked(node)).await;
-        asked(&mut self.lock()).remove(&(node, id));
-        match waited {
+        match tokio::time::timeout(ASK_DEADLINE, piece).instrument(spans::agent_asked(node)).await {
             Ok(Ok(piece)) => Ok(piece),
             Ok(Err(_)) => Err(SessionError::NotConnected(node)),
             Err(_) => Err(SessionError::TimedOut(node)),
@@ -273,6 +293,12 @@ impl Sessions {
 }
 
 impl Registry {
+    /// Whether one more that reads a log there would be in the way of what the node is told.
+    fn is_busy(&self, node: NodeId) -> bool {
+        let asked = self.logs.range((node, 0)..=(node, u64::MAX)).count();
+        asked >= LOGS_AT_ONCE || self.open.get(&node).is_some_and(|open| open.queue.capacity() < QUEUE / 2)
+    }
+
     fn send(&mut self, node: NodeId, message: &SchedulerToAgent) -> bool {
         let Some(open) = self.open.get(&node) else { return false };
         match open.queue.try_send(Ok(message.into())) {
@@ -405,6 +431,38 @@ mod tests {
         }
         assert!(opened.closed.is_cancelled());
         assert!(!sessions.send(node, &SchedulerToAgent::Refused { reason: "test".into(), term: None }));
+    }
+
+    #[tokio::test]
+    async fn however_many_read_logs_a_node_that_does_not_answer_stays_connected() {
+        let sessions = Sessions::default();
+        let (node, job) = names();
+        sessions.begin(Term(1));
+        let mut opened = sessions.open(node, Term(0)).unwrap();
+        let asking = |id: u64| {
+            let sessions = sessions.clone();
+            tokio::spawn(async move { sessions.ask(node, request(id, job)).await })
+        };
+        let waiting: Vec<_> = (0..LOGS_AT_ONCE as u64).map(asking).collect();
+        for _ in 0..LOGS_AT_ONCE {
+            assert!(opened.outgoing.recv().await.is_some());
+        }
+        for id in 0..2 * QUEUE as u64 {
+            assert_eq!(sessions.ask(node, request(1_000 + id, job)).await, Err(SessionError::Busy(node)));
+        }
+        for one in waiting {
+            one.abort();
+            assert!(one.await.is_err());
+        }
+        assert!(!opened.closed.is_cancelled());
+        assert!(!sessions.lock().is_busy(node), "whoever goes away waits no more");
+        // What nobody waits for any more still lies in the queue of a node that does not read.
+        for _ in 0..=QUEUE / 2 {
+            let command = AgentCommand::Checkpoint { job, generation: Generation(1) };
+            sessions.command(Term(1), node, command, Secrets::new());
+        }
+        assert_eq!(sessions.ask(node, request(9_999, job)).await, Err(SessionError::Busy(node)));
+        assert!(!opened.closed.is_cancelled());
     }
 
     #[tokio::test]

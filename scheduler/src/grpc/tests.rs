@@ -9,8 +9,8 @@ use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_types::command::GroupStatus;
 use headway_types::{
-    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeInventory, NodeReport, Term, Timestamp,
-    TokenScope, example,
+    AgentCommand, Generation, GpuType, GroupPhase, IdSource, JobId, NodeId, NodeInventory, NodeReport, Seconds, Term,
+    Timestamp, TokenScope, example,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
@@ -45,13 +45,17 @@ impl Drop for Served {
 }
 
 async fn serve() -> Served {
+    serve_with(EngineConfig::default().lease).await
+}
+
+/// `lease`: as agents are told.
+async fn serve_with(lease: Seconds) -> Served {
     let database = TestDatabase::create().await;
     let store = database.store().await.with_keyring(Keyring::of(&[[7; 32]]).unwrap());
     for (scope, secret) in [(TokenScope::Agent, "agent"), (TokenScope::Viewer, "viewer")] {
         store.ensure_token(secret, scope, secret, START).await.unwrap();
     }
     let (sessions, clock, config) = (Sessions::default(), Clock::default(), EngineConfig::default());
-    let lease = config.lease;
     let leader = Leader::new(database.options.clone());
     let started =
         Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config, Retention::default(), "abc1234")
@@ -332,6 +336,35 @@ async fn a_submitted_job_reaches_the_node_and_its_log_comes_back() {
     assert_eq!((page.offset, page.next_offset, page.data.as_slice()), (0, 6, b"hello\n".as_slice()));
     let stranger = LogQuery { rank: 7, ..query };
     assert!(matches!(served.cluster.logs(job, stranger).await, Err(LogError::NoSuchRank { rank: 7, .. })));
+}
+
+#[tokio::test]
+async fn whatever_an_agent_says_renews_its_lease() {
+    // A fifth of it is over between any two looks.
+    let served = serve_with(Seconds(0.005)).await;
+    let session = Session::open(&served, "agent", registered()).await.unwrap();
+    let heard = || served.cluster.view().nodes.get(&node()).and_then(|node| node.heard_at);
+    let piece = |request_id| LogChunk {
+        request_id,
+        bytes: vec![b'x'; 1_000],
+        next_offset: 1_000,
+        eof: false,
+        error: None,
+        marks: vec![],
+    };
+    let renewed = async {
+        let mut known = None;
+        for request_id in 0.. {
+            session.say(AgentToScheduler::Log(piece(request_id))).await;
+            tokio::task::yield_now().await;
+            match (known, heard()) {
+                (None, first) => known = first,
+                (Some(first), Some(now)) if now > first => return,
+                _ => {}
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, renewed).await.expect("pieces of logs are signs of life");
 }
 
 fn hf() -> SecretId {

@@ -17,7 +17,7 @@ use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::tokens::fresh_secret;
 use crate::authority::{Authorities, AuthoritiesError, IdentityKind, SiteError, check_name, wall};
-use crate::store::{AuditEntry, Identity, NewJoinToken, Retirement, TokenHash};
+use crate::store::{AuditEntry, Ending, Identity, NewJoinToken, Retirement, TokenHash};
 
 const USUAL_LIFE: Seconds = Seconds(900.0);
 const LIVES: std::ops::RangeInclusive<f64> = 10.0..=604_800.0;
@@ -28,7 +28,7 @@ const AUTHORITY_ENDS_NOW: Seconds = Seconds(14.0 * 86_400.0);
 /// A certificate is renewed when a third of its life is left: with so much of it left nobody has renewed it.
 const NOT_RENEWED: f64 = 0.25;
 /// Certificates that are told of one by one.
-const NAMED: usize = 5;
+const NAMED: u32 = 5;
 
 /// What the server knows of how nodes become known.
 #[derive(Clone)]
@@ -226,8 +226,8 @@ impl HttpState {
         let (now, mut items) = (wall(), Vec::new());
         let authority = enrolment.authorities.all().into_iter().next();
         items.extend(authority.and_then(|(_, _, ends)| authority_ends(ends, now)));
-        let identities = self.cluster.store().identities().await?;
-        items.extend(certificates_end(&identities, now));
+        let ending = self.cluster.store().certificates_ending(now, NOT_RENEWED, NAMED).await?;
+        items.extend(ending.map(|ending| certificates_end(&ending, now)));
         if enrolment.takes_tokens {
             items.push(attention(
                 ("agent_tokens", "notice"),
@@ -250,20 +250,15 @@ fn authority_ends(ends: Timestamp, now: Timestamp) -> Option<v1::AttentionItem> 
     Some(attention(("node_authority_ends", severity), headline, "Replace it: headway admin ca rotate"))
 }
 
-/// Those that nobody has renewed though it was time to.
-fn certificates_end(identities: &[Identity], now: Timestamp) -> Option<v1::AttentionItem> {
-    let held = identities.iter().filter(|one| one.revoked_at.is_none());
-    let late: Vec<&Identity> =
-        held.filter(|one| one.expires_at.since(now).0 < NOT_RENEWED * one.expires_at.since(one.issued_at).0).collect();
-    let soonest = late.iter().map(|one| one.expires_at).min()?;
-    let names: Vec<&str> = late.iter().take(NAMED).map(|one| one.named.name.as_str()).collect();
-    let more = if late.len() > NAMED { format!(" and {} more", late.len() - NAMED) } else { String::new() };
-    let left = soonest.since(now);
+fn certificates_end(ending: &Ending, now: Timestamp) -> v1::AttentionItem {
+    let Ending { all, first, names } = ending;
+    let more = if *all > names.len() { format!(" and {} more", all - names.len()) } else { String::new() };
+    let left = first.since(now);
     let ends = if left.0 > 0.0 { format!("end in {:.0} days", days(left)) } else { "have ended".into() };
     let headline = format!("Certificates that nobody renews {ends}: {}{more}", names.join(", "));
     let step = "See whether the nodes are there; one that is gone is deleted (headway node delete), one whose certificate has ended joins again \
                 (headway node token create --node NODE)";
-    Some(attention(("node_certificates_end", "warning"), headline, step))
+    attention(("node_certificates_end", "warning"), headline, step)
 }
 
 fn attention((kind, severity): (&str, &str), headline: String, next_step: &str) -> v1::AttentionItem {
@@ -339,25 +334,15 @@ fn problem(error: AuthoritiesError) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authority::Named;
 
     const DAY: Seconds = Seconds(86_400.0);
     const NOW: Timestamp = Timestamp(1_900_000_000_000_000);
 
-    fn identity(name: &str, days_left: f64) -> Identity {
-        let named = Named { kind: IdentityKind::Node, id: Uuid::nil(), name: name.into(), epoch: 1 };
-        let expires_at = NOW + Seconds(DAY.0 * days_left);
-        let issued_at = expires_at - Seconds(DAY.0 * 90.0);
-        Identity { named, authority: String::new(), issued_at, expires_at, revoked_at: None }
-    }
-
     #[test]
-    fn what_is_about_to_end_is_told_and_what_will_be_renewed_is_not() {
-        assert!(certificates_end(&[identity("a", 29.0), identity("b", 80.0)], NOW).is_none());
-        let told = certificates_end(&[identity("a", 3.0), identity("b", 20.0), identity("c", 80.0)], NOW);
-        assert!(told.is_some_and(|one| one.headline.contains("end in 3 days: a, b")));
-        let gone = Identity { revoked_at: Some(NOW), ..identity("a", 3.0) };
-        assert!(certificates_end(&[gone], NOW).is_none());
+    fn what_is_about_to_end_is_told_with_the_names_of_some() {
+        let ending = |all| Ending { all, first: NOW + Seconds(DAY.0 * 3.0), names: vec!["a".into(), "b".into()] };
+        assert!(certificates_end(&ending(2), NOW).headline.ends_with("end in 3 days: a, b"));
+        assert!(certificates_end(&ending(9), NOW).headline.ends_with("end in 3 days: a, b and 7 more"));
         let severity = |days| authority_ends(NOW + Seconds(DAY.0 * days), NOW).map(|one| one.severity);
         assert_eq!(severity(100.0), None);
         assert_eq!(severity(50.0).as_deref(), Some("warning"));

@@ -1,5 +1,6 @@
 //! A job's output, as its agents read it from disk: of one rank a page, the last lines, or everything as it comes; of several ranks, or with times, its lines.
 
+mod followers;
 mod lines;
 mod merge;
 mod wanted;
@@ -12,7 +13,7 @@ use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use chrono::Utc;
-use futures::Stream;
+use futures::{Stream, StreamExt as _};
 use headway_types::{Generation, JobId};
 use serde::Deserialize;
 
@@ -23,6 +24,7 @@ use super::extract::{Path, Query};
 use super::lookup;
 use super::problem::Problem;
 use crate::cluster::{Cluster, LogError, LogPage, LogQuery};
+pub use followers::Followers;
 use lines::Lines;
 use wanted::{Attempt, Ranks};
 
@@ -70,7 +72,7 @@ pub struct LogsQuery {
     ))]
 pub async fn logs(
     State(state): State<HttpState>,
-    _caller: Principal,
+    caller: Principal,
     Path(id): Path<uuid::Uuid>,
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, Problem> {
@@ -84,6 +86,8 @@ pub async fn logs(
         Ranks::These(ranks) if ranks.len() == 1 => ranks.first().copied(),
         _ => None,
     };
+    let place =
+        query.follow.then(|| state.followers.admit(caller.name(), &state.cluster, (job, generation))).transpose()?;
     if let Some(rank) = only.filter(|_| since_ms.is_none() && !query.timestamps) {
         let first = LogQuery {
             generation,
@@ -93,7 +97,7 @@ pub async fn logs(
             tail_lines: query.tail,
             since_ms: None,
         };
-        return one_rank(&state.cluster, job, first, query.follow).await;
+        return one_rank(&state.cluster, job, first, place).await;
     }
     if let Some(name) = [("offset", query.offset.is_some()), ("limit", query.limit.is_some())]
         .into_iter()
@@ -110,7 +114,18 @@ pub async fn logs(
         Err(LogError::NotStarted) if follow => {}
         Err(error) => return Err(error.into()),
     }
-    Ok(text(Body::from_stream(lines::stream(state.cluster, wanted))))
+    Ok(text(held(lines::stream(state.cluster, wanted), place)))
+}
+
+/// What a follower reads; its place is given back with it.
+fn held(
+    stream: impl Stream<Item = Result<Bytes, LogError>> + Send + 'static,
+    place: Option<followers::Follower>,
+) -> Body {
+    Body::from_stream(stream.map(move |piece| {
+        let _held = &place;
+        piece
+    }))
 }
 
 /// Written while it is read.
@@ -119,9 +134,14 @@ fn text(body: Body) -> Response {
     (Extension(Live), text, body).into_response()
 }
 
-async fn one_rank(cluster: &Cluster, job: JobId, first: LogQuery, go_on: bool) -> Result<Response, Problem> {
-    if go_on {
-        return Ok(text(Body::from_stream(follow(cluster.clone(), job, first))));
+async fn one_rank(
+    cluster: &Cluster,
+    job: JobId,
+    first: LogQuery,
+    place: Option<followers::Follower>,
+) -> Result<Response, Problem> {
+    if place.is_some() {
+        return Ok(text(held(follow(cluster.clone(), job, first), place)));
     }
     let page = cluster.logs(job, first).await?;
     let headers = [
@@ -181,7 +201,9 @@ fn follow(cluster: Cluster, job: JobId, mut query: LogQuery) -> impl Stream<Item
                     }
                 }
                 // Waiting for a first start, or for a node to come back, is what a follower is for.
-                Err(LogError::NotStarted | LogError::NotConnected(_) | LogError::TimedOut(_)) if !over => {
+                Err(
+                    LogError::NotStarted | LogError::NotConnected(_) | LogError::TimedOut(_) | LogError::Busy(_),
+                ) if !over => {
                     poll.tick().await;
                 }
                 Err(error) => {

@@ -135,6 +135,7 @@ pub struct HttpState {
     oidc: Option<Arc<Provider>>,
     /// Places for commands beside jobs.
     execs: Shares,
+    followers: logs::Followers,
     /// `None`: nodes are given no certificates here.
     enrolment: Option<Enrolment>,
 }
@@ -175,6 +176,7 @@ impl HttpState {
             trials,
             oidc: None,
             execs: Shares::new(exec::AT_ONCE, exec::OF_ONE_USER),
+            followers: logs::Followers::default(),
             enrolment: None,
         }
     }

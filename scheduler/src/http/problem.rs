@@ -191,6 +191,9 @@ impl From<LogError> for Problem {
             LogError::NotStarted => Self::new(StatusCode::CONFLICT, "not_started", detail),
             LogError::NoSuchRank { .. } => Self::not_found(detail),
             LogError::NotConnected(_) | LogError::Store => Self::unavailable(detail),
+            LogError::Busy(_) => {
+                Self::too_many("too_many_requests", detail, Duration::from_secs(1)).hint("wait as Retry-After says")
+            }
             LogError::TimedOut(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", detail),
             LogError::Refused(_) => Self::new(StatusCode::BAD_GATEWAY, "agent_refused", detail),
         }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::Timestamp;
+use headway_types::{Seconds, Timestamp};
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -13,6 +13,12 @@ use uuid::Uuid;
 use super::column::{integer, moment, small, text, time, unsigned};
 use super::{AuditEntry, Store, StoreError, TokenHash, audit};
 use crate::authority::{IdentityKind, Named};
+
+/// A revoked identity is kept for this many lives of a certificate: by then nothing that was signed before can be valid, whatever a restored
+/// database knew of it. What has expired opens nothing, and a node that joins again has a later epoch, which is the time of the day.
+const REVOKED_KEPT: f64 = 2.0;
+/// A life is no shorter than usual for that: those that are signed now may end with their authority.
+const USUAL_LIFE: Seconds = Seconds(90.0 * 86_400.0);
 
 /// One that has joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +72,16 @@ pub enum JoinRefusal {
     NameTaken { name: String, holder: Uuid },
     #[error("this node is known here as {0}: a node keeps its name, or is deleted first (`headway node delete {0}`)")]
     Renamed(String),
+}
+
+/// Certificates that nobody has renewed though it was time to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub all: usize,
+    /// Of the first that ends.
+    pub first: Timestamp,
+    /// Of some of them, by name.
+    pub names: Vec<String>,
 }
 
 /// What is known of whoever says that it is this node.
@@ -231,6 +247,14 @@ impl Store {
         sqlx::query!("UPDATE join_tokens SET uses_left = uses_left - 1 WHERE join_token_id = $1", token.join_token_id)
             .execute(&mut *tx)
             .await?;
+        sqlx::query!(
+            "DELETE FROM node_identities WHERE revoked_at < $1 AND expires_at < $2 AND identity_id <> $3",
+            time(now - Seconds(until.since(now).0.max(USUAL_LIFE.0) * REVOKED_KEPT)),
+            time(now),
+            asks.id,
+        )
+        .execute(&mut *tx)
+        .await?;
         // Whoever had the name has it no more: a token for the name says so.
         let replaced = sqlx::query_scalar!(
             "UPDATE node_identities SET revoked_at = $3
@@ -314,6 +338,29 @@ impl Store {
         );
         let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("reading certificates"))?;
         Ok(rows.into_iter().filter_map(Row::identity).collect())
+    }
+
+    /// Those that have less than this share of their time left, and the names of so many.
+    pub async fn certificates_ending(
+        &self,
+        now: Timestamp,
+        share: f64,
+        most: u32,
+    ) -> Result<Option<Ending>, StoreError> {
+        let rows = sqlx::query!(
+            r#"SELECT name, count(*) OVER () AS "all!", min(expires_at) OVER () AS "first!" FROM node_identities
+            WHERE revoked_at IS NULL AND expires_at - $1::timestamptz < (expires_at - issued_at) * $2::float8
+            ORDER BY name LIMIT $3"#,
+            time(now),
+            share,
+            i64::from(most),
+        );
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("reading certificates"))?;
+        Ok(rows.first().map(|row| (row.all, row.first)).map(|(all, first)| Ending {
+            all: usize::try_from(all).unwrap_or(usize::MAX),
+            first: moment(first),
+            names: rows.into_iter().map(|row| row.name).collect(),
+        }))
     }
 
     /// How often each has joined; none of one that was revoked.
@@ -420,5 +467,76 @@ impl Store {
     /// As a restored backup does.
     pub async fn forget_identities(&self) {
         sqlx::query("DELETE FROM node_identities").execute(&self.pool).await.map(drop).expect("the table is there");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::store::AuditResult;
+    use crate::support::{START, TestDatabase};
+
+    const DAY: f64 = 86_400.0;
+
+    fn day(number: f64) -> Timestamp {
+        START + Seconds(number * DAY)
+    }
+
+    async fn join(store: &Store, number: u128, name: &str, at: Timestamp) {
+        let hash = TokenHash::of(&format!("{number:064x}"));
+        let new = NewJoinToken { kind: IdentityKind::Node, name: Some(name), uses: 1, expires_at: at + Seconds(60.0) };
+        store.create_join_token(&new, &hash, "ada", at, None).await.unwrap();
+        let asks = Named { kind: IdentityKind::Node, id: Uuid::from_u128(number), name: name.into(), epoch: 0 };
+        let deed = AuditEntry {
+            done_at: at,
+            actor: "node:n".into(),
+            token_id: None,
+            address: None,
+            action: "join_node".into(),
+            subjects: Vec::new(),
+            reason: None,
+            before: None,
+            after: None,
+            request_id: None,
+            result: AuditResult::Done,
+            code: None,
+        };
+        store.join(&hash, &asks, ("x", at, at + Seconds(90.0 * DAY)), deed).await.unwrap().unwrap();
+    }
+
+    async fn names(store: &Store) -> Vec<String> {
+        store.identities().await.unwrap().into_iter().map(|one| one.named.name).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_revoked_is_forgotten_once_nothing_of_it_can_be_valid() {
+        let database = TestDatabase::create().await;
+        let store = database.store().await;
+        join(&store, 1, "revoked", day(0.0)).await;
+        join(&store, 2, "silent", day(0.0)).await;
+        assert!(store.revoke_identity(Uuid::from_u128(1), day(1.0), None).await.unwrap());
+        join(&store, 3, "third", day(180.0)).await;
+        assert_eq!(names(&store).await, ["revoked", "silent", "third"]);
+        join(&store, 4, "fourth", day(182.0)).await;
+        assert_eq!(names(&store).await, ["fourth", "silent", "third"], "what nobody has revoked keeps its name");
+        // Whoever comes back has a later epoch than any before.
+        let epoch = async |id| store.identity_of(Uuid::from_u128(id)).await.unwrap().unwrap().named.epoch;
+        join(&store, 1, "revoked", day(183.0)).await;
+        assert!(epoch(1).await > epoch(4).await);
+    }
+
+    #[tokio::test]
+    async fn certificates_that_nobody_renews_are_told_by_the_names_of_some() {
+        let database = TestDatabase::create().await;
+        let store = database.store().await;
+        for (number, name) in [(1, "a"), (2, "b"), (3, "c")] {
+            join(&store, number, name, day(number as f64)).await;
+        }
+        join(&store, 4, "d", day(60.0)).await;
+        assert!(store.revoke_identity(Uuid::from_u128(1), day(60.0), None).await.unwrap());
+        assert_eq!(store.certificates_ending(day(60.0), 0.25, 1).await.unwrap(), None);
+        let ending = store.certificates_ending(day(80.0), 0.25, 1).await.unwrap();
+        assert_eq!(ending, Some(Ending { all: 2, first: day(92.0), names: vec!["b".into()] }));
     }
 }

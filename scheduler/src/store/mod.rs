@@ -65,7 +65,7 @@ pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};
 pub use events::EventFilter;
 pub use goodput_series::{GoodputBy, GoodputMean, Steps};
 pub use id_end::{IdEnd, NoIdEnd};
-pub use identities::{Claims, Identity, JoinRefusal, JoinToken, NewJoinToken};
+pub use identities::{Claims, Ending, Identity, JoinRefusal, JoinToken, NewJoinToken};
 pub use job_series::SeriesPoint;
 pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use predicted_starts::{Awaited, MetStart, PredictedStart};

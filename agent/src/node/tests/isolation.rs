@@ -31,9 +31,27 @@ async fn with_cgroups_nothing_survives_a_rank_not_even_what_hides() {
 }
 
 #[tokio::test]
+async fn where_memory_is_bounded_a_job_has_its_gpus_share_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    // No cgroup at all: what is written there shows.
+    let cgroups = CgroupRoot::At(dir.path().join("cgroups"));
+    let config = AgentConfig { cgroups, bound_memory: true, ..fixture::config(dir.path(), 4) };
+    let agent = Agent::start_with(dir.path(), config);
+    let offer = agent.inventory.now();
+    let mut order = agent.order(&dir, 1, "true");
+    let gpus = vec![offer.gpus[0].uuid.clone()];
+    order.placement = Placement::try_new(vec![NodeSlice { node: offer.node, gpus }]).unwrap();
+    let site = agent.launcher.site();
+    site.confine(&order).await.unwrap();
+    let group = dir.path().join(format!("cgroups/workers-{}/{}-g1", offer.node, order.job));
+    let most: u64 = std::fs::read_to_string(group.join("memory.max")).unwrap().parse().unwrap();
+    assert!(most.abs_diff(offer.memory.0 / 4 * 95 / 100) < 4096, "{most} of {}", offer.memory.0);
+}
+
+#[tokio::test]
 async fn workers_of_an_agent_of_root_are_their_owners() {
     let dir = tempfile::tempdir().unwrap();
-    if let Err(error) = Users::new(RunAs::Owner) {
+    if let Err(error) = Users::new(RunAs::Owner, LEAST_UID) {
         assert!(matches!(error, crate::AgentError::RunAs { .. }), "{error}");
         return;
     }
@@ -120,7 +138,7 @@ print("tried", flush=True)
 async fn jobs_of_two_users_have_no_door_to_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let users = ["nobody", "daemon"].map(|name| nix::unistd::User::from_name(name).unwrap());
-    let (Ok(_), [Some(nobody), Some(daemon)]) = (Users::new(RunAs::Owner), users) else {
+    let (Ok(_), [Some(nobody), Some(daemon)]) = (Users::new(RunAs::Owner, 1), users) else {
         return eprintln!("SKIPPED: this agent cannot run jobs as two users");
     };
     let permit = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
@@ -128,7 +146,10 @@ async fn jobs_of_two_users_have_no_door_to_each_other() {
     let shared = dir.path().join("checkpoints");
     std::fs::create_dir(&shared).unwrap();
     permit(&shared, 0o1777);
-    let agent = Agent::start_with(dir.path(), AgentConfig { run_as: RunAs::Owner, ..fixture::config(dir.path(), 2) });
+    let agent = Agent::start_with(
+        dir.path(),
+        AgentConfig { run_as: RunAs::Owner, least_uid: 1, ..fixture::config(dir.path(), 2) },
+    );
     let offer = agent.inventory.now();
     let order = |number: u128, owner: &str, line: &str| {
         let (job, gpu) = (JobId(uuid::Uuid::from_u128(40 + number)), offer.gpus[number as usize].uuid.clone());

@@ -53,7 +53,8 @@ async fn ranks_are_heard_and_a_newer_workers_words_are_not_in_the_way() {
     let agent = Agent::start(dir.path(), 2);
     let order = agent.order(&dir, 1, TELLS);
     let secret = launched(&agent, &order).await;
-    for rank in 0..2 {
+    // The first is none of this node's.
+    for rank in [9, 0, 1] {
         let mut stream = BufReader::new(UnixStream::connect(agent.files.socket()).await.unwrap());
         let lines = format!(
             "{{\"type\":\"hello\",\"version\":1,\"job\":\"{}\",\"generation\":1,\"secret\":\"{secret}\",\"rank\":{rank},\"pid\":1}}\n\

@@ -39,6 +39,54 @@ async fn nothing_new_starts_under_disk_pressure() {
     assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if refused(fault)), "{outcome:?}");
 }
 
+/// A small file system of its own, where one can be mounted; gone in the end.
+struct Disk(std::path::PathBuf);
+
+impl Disk {
+    fn mount(at: &Path, mib: u32) -> Option<Self> {
+        std::fs::create_dir(at).unwrap();
+        let mounted = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "none"])
+            .arg(at)
+            .stderr(std::process::Stdio::null())
+            .status();
+        mounted.is_ok_and(|status| status.success()).then(|| Self(at.into()))
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _gone_with_the_machine = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+#[tokio::test]
+async fn what_fails_beside_a_full_disk_is_the_nodes_fault_unless_the_job_has_filled_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(&dir.path().join("data"), 320) else { return };
+    let agent = Agent::start(dir.path(), 1);
+    let failed = async |generation: u64, line: &str| {
+        agent.launch(&agent.order(&dir, generation, line)).await;
+        match agent.ended().await {
+            GroupOutcome::Failed { exit_code: Some(3), fault } => fault,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(failed(1, "exit 3").await.blame, Blame::Job);
+    let others = disk.0.join("somebody-elses");
+    std::fs::write(&others, vec![1_u8; 100 << 20]).unwrap();
+    let fault = failed(2, "exit 3").await;
+    assert!(fault.blame == Blame::Node && fault.message.contains("MiB of 320 MiB left"), "{fault:?}");
+    let mut order = agent.order(&dir, 3, "true");
+    order.run.hooks.prolog = Some("exit 4".into());
+    agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
+    let GroupOutcome::NotStarted { fault } = agent.ended().await else { panic!("it has started") };
+    assert!(fault.blame == Blame::Node && fault.message.contains("MiB of 320 MiB left"), "{fault:?}");
+    std::fs::remove_file(others).unwrap();
+    let fault = failed(4, "head -c 100m /dev/zero >filler; exit 3").await;
+    assert!(fault.blame == Blame::Job && fault.message.contains("its own files take"), "{fault:?}");
+}
+
 #[tokio::test]
 async fn a_gpu_that_breaks_takes_the_blame_until_it_is_well_again() {
     let dir = tempfile::tempdir().unwrap();

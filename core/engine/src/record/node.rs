@@ -149,12 +149,24 @@ pub struct NodeHealth {
     /// When `score` was right.
     pub scored_at: Timestamp,
     pub standing: Standing,
+    /// Owners whose jobs have spoken against it lately, each of whom counts once.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub accusers: BTreeMap<String, Accusation>,
 }
 
 impl Default for NodeHealth {
     fn default() -> Self {
-        Self { score: 1.0, scored_at: Timestamp(0), standing: Standing::Good }
+        Self { score: 1.0, scored_at: Timestamp(0), standing: Standing::Good, accusers: BTreeMap::new() }
     }
+}
+
+/// What a job says of a node: that something failed there by no fault of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Accusation {
+    pub job: JobId,
+    pub at: Timestamp,
+    /// What it took off the score.
+    pub weight: f64,
 }
 
 /// Whether new work is trusted to a node.
@@ -169,7 +181,8 @@ pub enum Standing {
         reason: String,
         /// How often in a row, this one included; each is twice as long as the one before.
         times: u32,
-        /// The job whose failures alone brought it here: should the job fail elsewhere too, the node is cleared.
+        /// The job whose word brought it here, where it was one: should that job, or who spoke before it, fail elsewhere too, the node is
+        /// cleared.
         accuser: Option<JobId>,
     },
     /// Back in service; one more incident and it is quarantined again, for longer.

@@ -47,12 +47,13 @@ impl Engine {
             }
         }
         let Some((rank, ratio)) = stragglers.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)) else { return };
-        seen.slow_nodes.insert(node);
-        self.tell_straggler(node, job, rank, ratio);
+        if seen.slow_nodes.insert(node) {
+            self.tell_straggler(node, job, rank, ratio);
+        }
     }
 
-    /// A node counts once, however many of its ranks are slow; and a job whose ranks straggle wherever it runs is uneven
-    /// by itself.
+    /// A node counts once, however many of its ranks are slow and however long they stay so: all of it is one job's word. And a job whose
+    /// ranks straggle wherever it runs is uneven by itself.
     fn tell_straggler(&mut self, node: NodeId, job: JobId, rank: u32, ratio: f64) {
         let (name, node_name) = (self.facts.job_name(job), self.facts.node_name(node));
         let message =
@@ -63,10 +64,9 @@ impl Engine {
             self.clear_nodes(job);
             return;
         }
-        self.facts.edit_job(job, |job| {
-            job.suspects.insert(node);
-        });
-        self.incident(node, Incident::Straggled(job), &format!("its ranks keep {name} waiting"));
+        if !self.suspect(job, node) {
+            self.incident(node, Incident::Straggled(job), &format!("its ranks keep {name} waiting"));
+        }
     }
 }
 

@@ -1,8 +1,10 @@
-//! Whose word is not taken: machines that offer what none has, that go by another's id or name. Their session ends with the reason, which their
-//! agent tells, and the event log has it, no more often than a person reads.
+//! Whose word is not taken: machines that offer what none has, that speak of groups without end, that go by another's id or name. Their session
+//! ends with the reason, which their agent tells, and the event log has it, no more often than a person reads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use headway_types::command::GroupStatus;
 use headway_types::{NodeId, NodeInventory, Seconds};
 
 use crate::draft::Note;
@@ -14,6 +16,10 @@ use crate::record::Node;
 const TOLD_AGAIN: Seconds = Seconds(600.0);
 /// Nodes of which that is kept at once. Whoever makes up ids has no more events than these.
 const TOLD_AT_ONCE: usize = 64;
+/// Groups that a node may speak of beside those that it was assigned: what has ended and it was not yet told to forget, what was assigned by a
+/// leader whose store was lost. A node has no more of them at once than GPUs, as long as they live.
+const STRAYS: usize = 64;
+const STRAYS_PER_GPU: usize = 16;
 
 impl Engine {
     /// Why a node is not taken with this offer.
@@ -37,6 +43,25 @@ impl Engine {
             "another node is called {name} and is connected (id {namesake}); give this one a name of its own \
              (`headway agent --name`), or stop that one's agent"
         ))
+    }
+
+    /// Why a node is not heard with what it says of so many groups, these among them.
+    pub(super) fn objection_to<'a>(
+        &self,
+        (id, name, gpus): (NodeId, &str, usize),
+        count: usize,
+        mut groups: impl Iterator<Item = &'a GroupStatus>,
+    ) -> Option<String> {
+        let assigned = self.facts.holding.get(&id).map_or(0, BTreeSet::len);
+        let most = assigned + STRAYS + STRAYS_PER_GPU * gpus;
+        let wrong = if count > most {
+            Some(format!("groups are {count}, at most {most}"))
+        } else {
+            groups.find_map(|group| group.check().err()).map(|wrong| wrong.to_string())
+        };
+        wrong.map(|wrong| {
+            format!("node {name} is not heard: its {wrong}; what its agent reports is beyond every machine, so look at that machine")
+        })
     }
 
     /// Another machine under this node's id: the one known was heard within its lease and runs on another boot. A node

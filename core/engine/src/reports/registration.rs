@@ -36,6 +36,11 @@ impl Engine {
         if let Some(reason) = self.objection(id, &inventory) {
             return self.turn_away(id, session, reason);
         }
+        // What is not listed is taken for ended: a list that is too long is not taken at all.
+        let of = (id, inventory.name.as_str(), inventory.gpus.len());
+        if let Some(reason) = self.objection_to(of, groups.len(), groups.iter()) {
+            return self.turn_away(id, session, reason);
+        }
         let inventory = self.with_own_gpus(inventory);
         self.tell_registration(id, known.as_deref(), &inventory);
         let before = known.as_ref().map_or(&[][..], |node| &node.inventory.conditions);

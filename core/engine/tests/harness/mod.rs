@@ -210,12 +210,21 @@ impl Cluster {
     }
 
     pub fn request(&mut self, body: Request) -> Reply {
-        let event = Event::Request { request: RequestId(1), actor: Actor::User("ada".into()), body };
+        self.request_of("ada", body)
+    }
+
+    fn request_of(&mut self, user: &str, body: Request) -> Reply {
+        let event = Event::Request { request: RequestId(1), actor: Actor::User(user.into()), body };
         self.feed(event).remove(0)
     }
 
     pub fn submit(&mut self, spec: JobSpec) -> JobId {
-        let reply = self.request(Request::Submit { jobs: vec![spec], idempotency: None, known: Known::default() });
+        self.submit_as("ada", spec)
+    }
+
+    pub fn submit_as(&mut self, user: &str, spec: JobSpec) -> JobId {
+        let submit = Request::Submit { jobs: vec![spec], idempotency: None, known: Known::default() };
+        let reply = self.request_of(user, submit);
         self.pass(1.0);
         match reply {
             Reply::Submitted { jobs, .. } => jobs[0].id,
