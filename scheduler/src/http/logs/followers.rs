@@ -1,7 +1,5 @@
 //! Who follows logs: so many at a time of one user, and so many of the jobs of one node, so that readers are in the way of nobody's node.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use headway_types::{Generation, JobId, NodeId};
@@ -9,29 +7,31 @@ use headway_types::{Generation, JobId, NodeId};
 use crate::cluster::Cluster;
 use crate::http::problem::Problem;
 use crate::metrics;
+use crate::shares::{Place, Shares};
 
 /// Logs that one user follows at once.
-const OF_ONE_USER: u32 = 32;
+const OF_ONE_USER: usize = 32;
 /// Followers that one node has at once. They ask it once a second at most while there is nothing new.
-const OF_ONE_NODE: u32 = 128;
+const OF_ONE_NODE: usize = 128;
 /// When to try again: followers leave when they like.
 const LATER: Duration = Duration::from_secs(10);
 
 /// All of this server; cheap to clone.
-#[derive(Clone, Default)]
-pub struct Followers(Arc<Mutex<Counts>>);
-
-#[derive(Default)]
-struct Counts {
-    users: BTreeMap<String, u32>,
-    nodes: BTreeMap<NodeId, u32>,
+#[derive(Clone)]
+pub struct Followers {
+    users: Shares,
+    nodes: Shares,
 }
 
 /// A place among them, until it is dropped.
 pub struct Follower {
-    followers: Followers,
-    user: String,
-    nodes: Vec<NodeId>,
+    _places: Vec<Place>,
+}
+
+impl Default for Followers {
+    fn default() -> Self {
+        Self { users: Shares::new(usize::MAX, OF_ONE_USER), nodes: Shares::new(usize::MAX, OF_ONE_NODE) }
+    }
 }
 
 impl Followers {
@@ -54,38 +54,16 @@ impl Followers {
     }
 
     fn take(&self, user: &str, nodes: Vec<NodeId>, name: impl Fn(NodeId) -> String) -> Result<Follower, Problem> {
-        let mut counts = self.counts();
-        if counts.users.get(user).is_some_and(|count| *count >= OF_ONE_USER) {
-            return Err(too_many(format!("{user} follows {OF_ONE_USER} logs, which is the most at once")));
+        let own = self.users.enter(user);
+        let own = own.map_err(|_| too_many(format!("{user} follows {OF_ONE_USER} logs, which is the most at once")))?;
+        let mut places = vec![own];
+        for node in nodes {
+            places.push(self.nodes.enter(&node.to_string()).map_err(|_| {
+                let name = name(node);
+                too_many(format!("{OF_ONE_NODE} logs of node {name} are followed, which is the most at once"))
+            })?);
         }
-        let full = nodes.iter().find(|node| counts.nodes.get(node).is_some_and(|count| *count >= OF_ONE_NODE));
-        if let Some(node) = full {
-            let name = name(*node);
-            return Err(too_many(format!("{OF_ONE_NODE} logs of node {name} are followed, which is the most at once")));
-        }
-        *counts.users.entry(user.to_owned()).or_default() += 1;
-        nodes.iter().for_each(|node| *counts.nodes.entry(*node).or_default() += 1);
-        Ok(Follower { followers: self.clone(), user: user.to_owned(), nodes })
-    }
-
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        // Counts are valid between any two operations.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Follower {
-    fn drop(&mut self) {
-        let mut counts = self.followers.counts();
-        give_back(&mut counts.users, &self.user);
-        self.nodes.iter().for_each(|node| give_back(&mut counts.nodes, node));
-    }
-}
-
-fn give_back<K: Ord>(counts: &mut BTreeMap<K, u32>, key: &K) {
-    match counts.get_mut(key) {
-        Some(count) if *count > 1 => *count -= 1,
-        _ => drop(counts.remove(key)),
+        Ok(Follower { _places: places })
     }
 }
 
@@ -121,7 +99,6 @@ mod tests {
         held.pop();
         assert!(take("dan", &[one]).is_ok());
         held.clear();
-        let counts = followers.counts();
-        assert!(counts.users.is_empty() && counts.nodes.is_empty());
+        assert!(followers.users.are_free() && followers.nodes.are_free());
     }
 }
