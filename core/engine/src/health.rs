@@ -82,6 +82,11 @@ impl NodeHealth {
         !matches!(self.standing, Standing::Quarantined { .. })
     }
 
+    /// The job of this owner that speaks against it, while its word lasts.
+    pub(crate) fn accuser(&self, owner: &str, now: Timestamp) -> Option<JobId> {
+        self.accusers.get(owner).filter(|said| now.since(said.at).0 < SAID.0).map(|said| said.job)
+    }
+
     /// Counts an incident. `owner`: of the job that says so, if one does. `spare`: whether other nodes could take the work; without
     /// them an accusation by a job alone never withholds a node.
     pub(crate) fn count(

@@ -114,6 +114,27 @@ fn a_job_that_fails_again_on_a_node_starts_elsewhere_though_others_go_on_using_i
 }
 
 #[test]
+fn jobs_of_an_owner_who_speaks_against_a_node_start_elsewhere_where_they_can() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let first = cluster.submit(rigid("first", 4));
+    let node = cluster.nodes_of(first)[0];
+    cluster.group(node, first, not_started(Fault::of_node("no such directory")));
+    cluster.request(Request::Cancel { job: first, reason: None, grace: None });
+    let (own, others) = (cluster.submit(rigid("own", 4)), cluster.submit_as("bob", rigid("others", 4)));
+    assert_eq!((cluster.nodes_of(own), cluster.nodes_of(others)), (vec![1 - node], vec![node]));
+    // Where there is nothing else for long, it is tried.
+    let third = cluster.submit(rigid("third", 4));
+    cluster.start(own);
+    cluster.group(node, others, ended(Fault::of_job("exit code 1")));
+    cluster.request(Request::Cancel { job: others, reason: None, grace: None });
+    let nodes = [0, 1];
+    while !matches!(cluster.state(third), JobState::Starting { .. }) {
+        cluster.pass_beating(30.0, &nodes);
+    }
+    assert_eq!(cluster.nodes_of(third), [node]);
+}
+
+#[test]
 fn a_job_that_cannot_start_by_its_own_fault_is_tried_on_another_node_and_blames_none() {
     let mut cluster = Cluster::new(&[4, 4]);
     let job = cluster.submit(rigid("one", 4));

@@ -39,8 +39,17 @@ impl RoundRequest {
     pub(super) fn needs(&self, job: &Job, told: Needs) -> Needs {
         let mut mistrusted: BTreeSet<NodeId> = told.avoid.union(&job.suspects).copied().collect();
         mistrusted.extend(job.lacking);
+        mistrusted.extend(self.accused_to(job));
         let beside = mistrusted.len() > told.avoid.len() && self.could_run_beside(job, &mistrusted);
         Needs { avoid: if beside { mistrusted } else { told.avoid }, layout: job.layout, ..told }
+    }
+
+    /// Nodes that another job of its owner speaks against, to a job that waits: not all of them need to find out what is wrong there.
+    fn accused_to(&self, job: &Job) -> impl Iterator<Item = NodeId> {
+        let waits = matches!(job.state, JobState::Queued { .. });
+        let accuser = |id: &NodeId| self.rows.get(id)?.health.accuser(&job.owner, self.frame.now);
+        let by_another = move |id: &&NodeId| waits && accuser(id).is_some_and(|by| by != job.id);
+        self.accused.iter().filter(by_another).copied()
     }
 
     /// Whether the job could soon run without the nodes that failed it: another one of them, or enough that are alike,

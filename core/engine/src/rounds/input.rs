@@ -42,6 +42,7 @@ pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
         stay: Arc::clone(&kind.restraint.stay),
         count: facts.wanting() - kind.restraint.left.iter().filter(still).count(),
         rows: facts.nodes.clone(),
+        accused: facts.nodes.iter().filter(|(_, node)| !node.health.accusers.is_empty()).map(|(id, _)| *id).collect(),
         allocations: facts.allocations.clone(),
         restart_prior: facts.config.restart_prior,
     }

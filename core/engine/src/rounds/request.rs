@@ -30,6 +30,8 @@ pub struct RoundRequest {
     /// How many it names.
     pub(super) count: usize,
     pub(super) rows: BTreeMap<NodeId, Arc<Node>>,
+    /// Of these, those that jobs speak against.
+    pub(super) accused: Vec<NodeId>,
     pub(super) allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
     pub(super) restart_prior: Seconds,
 }
