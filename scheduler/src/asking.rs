@@ -413,8 +413,8 @@ mod tests {
         tokio::spawn(async move {
             other
                 .question("busy", move |_, _| {
-                    drop(began.send(()));
-                    drop(held.recv());
+                    let _ = began.send(());
+                    let _ = held.recv();
                 })
                 .await
         });

@@ -125,7 +125,8 @@ mod tests {
         std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed[..]), &mut plain).unwrap();
         assert!(packed.len() < 10_000 && plain.as_bytes() == kept.0.plain);
         let told = kept.told("text/plain", &taking("gzip")).await;
-        assert_eq!((&told.headers()["content-encoding"], &told.headers()["vary"]), (&"gzip", &"accept-encoding"));
+        assert_eq!(told.headers()["content-encoding"], "gzip");
+        assert_eq!(told.headers()["vary"], "accept-encoding");
     }
 
     #[test]
