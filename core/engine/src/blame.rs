@@ -89,7 +89,8 @@ impl Engine {
         match incident {
             Incident::NotStarted(_) if ran_before || !named => Mistake::OfNode,
             Incident::NotStarted(_)
-                if job.lacking.is_none() && self.situation().has_alike_beside(node, &job.spec.role().nodes) =>
+                if job.lacking.is_none_or(|node| job.suspects.contains(&node))
+                    && self.situation().has_alike_beside(node, &job.spec.role().nodes) =>
             {
                 Mistake::Likely { node }
             }
@@ -176,16 +177,12 @@ impl Engine {
                 let counted = self.count_against(node, incident, &message, spare);
                 if counted == Counted::SaidBefore || (again && counted == Counted::Noted) {
                     // Its own experiment: others go on using the node.
-                    self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(id)));
+                    self.try_beside(id, node);
                 }
             }
-        } else if let (Blame::Job, Some((node, Incident::NotStarted(_))), Some(job)) =
-            (blame, place, self.facts.jobs.get(&id))
-            && self.situation().has_alike_beside(node, &job.spec.role().nodes)
-        {
+        } else if let (Blame::Job, Some((node, Incident::NotStarted(_)))) = (blame, place) {
             // What keeps it from starting on one node it may not meet on another, whosever fault it is.
-            self.facts.edit_job(id, |job| job.lacking = Some(node));
-            self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(id)));
+            self.try_beside(id, node);
         }
         let now = self.facts.now;
         let (base, longest) = (self.facts.config.backoff_base.0, self.facts.config.backoff_max.0);
@@ -203,6 +200,15 @@ impl Engine {
             job.not_before = Some(now + Seconds(wait));
         });
         (message, blame)
+    }
+
+    /// Keeps the job off this node for now, where another could have it.
+    fn try_beside(&mut self, id: JobId, node: NodeId) {
+        let Some(job) = self.facts.jobs.get(&id) else { return };
+        if self.situation().has_alike_beside(node, &job.spec.role().nodes) {
+            self.facts.edit_job(id, |job| job.lacking = Some(node));
+            self.facts.ask_round(format!("{} is to be tried on another node", self.facts.job_name(id)));
+        }
     }
 
     fn tell_breakdown(&mut self, id: JobId, message: &str, blame: Blame, origin: Origin) {

@@ -71,7 +71,8 @@ pub struct Job {
     /// another in the same way, the fault is its own.
     #[serde(default)]
     pub suspects: BTreeSet<NodeId>,
-    /// A node that lacks what the specification names, of a job that never ran: another is tried before the job is given up.
+    /// A node that it is kept off for now, since it could not start there: one that lacks what the specification names, of a job that never ran
+    /// (another is tried before the job is given up), or one of its suspects.
     #[serde(default)]
     pub lacking: Option<NodeId>,
     /// Time spent running under past generations; `limits.time` counts it.
