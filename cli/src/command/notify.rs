@@ -10,7 +10,7 @@ use crate::table::Column;
 
 const COLUMNS: [Column; 5] = [
     Column::new("WEBHOOK").cut(20),
-    Column::new("SIGNED WITH").rank(2).cut(8),
+    Column::new("SIGNED WITH").rank(2).cut(11),
     Column::new("OUTCOME"),
     Column::new("TOOK").rank(1),
     Column::new("WHY").wrap(24),

@@ -79,7 +79,7 @@ async fn a_job_is_found_by_its_whole_name_or_an_end_of_its_id() {
         ("name=gpt&arrays=collapsed".to_owned(), "arrays"),
     ] {
         let refused = served.get("eve", &format!("/jobs?{query}")).await;
-        assert_eq!((refused.status, &refused.body["field"]), (StatusCode::BAD_REQUEST, &field.into()), "{query}");
+        assert_eq!((refused.status, &refused.body["field"]), (StatusCode::BAD_REQUEST, &Value::from(field)), "{query}");
     }
 }
 
