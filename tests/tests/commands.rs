@@ -44,10 +44,8 @@ async fn commands_do_what_they_say() {
 
 /// Waits until what a command tells is as wished, and returns it.
 async fn told_when(cluster: &Cluster, arguments: &[&str], holds: impl Fn(&Value) -> bool) -> Value {
-    let told = until(&format!("headway {} to tell it", arguments.join(" ")), soon(), || async {
-        Some(cluster.told(arguments)).filter(|told| holds(told))
-    });
-    told.await
+    let what = format!("headway {} to tell it", arguments.join(" "));
+    until(&what, soon(), || async { Some(cluster.told(arguments)).filter(|told| holds(told)) }).await
 }
 
 async fn runs(cluster: &Cluster, job: &str, beyond: u64) -> Value {
@@ -59,13 +57,13 @@ async fn runs(cluster: &Cluster, job: &str, beyond: u64) -> Value {
 
 fn policies_are_set_by_name(cluster: &Cluster) {
     let before = cluster.told(&["policy", "get"]);
-    let set = cluster.told(&["policy", "set", "min_gain=0.25", "round_pause_seconds=0.2", "patience_seconds=null"]);
+    let set = cluster.told(&["policy", "set", "min_gain=0.05", "round_pause_seconds=0.2", "patience_seconds=null"]);
     let now = cluster.told(&["policy", "show"]);
     assert_eq!(set, now);
-    assert_eq!((&now["min_gain"], &now["round_pause_seconds"]), (&json!(0.25), &json!(0.2)));
+    assert_eq!((&now["min_gain"], &now["round_pause_seconds"]), (&json!(0.05), &json!(0.2)));
     assert_eq!((&now["patience_seconds"], &now["mode"]), (&Value::Null, &before["mode"]), "what is not named stays");
     let shown = cluster.command(&["policy", "show"]);
-    assert!(shown.lines().any(|line| line.starts_with("min_gain ") && line.ends_with(" 0.25")), "{shown}");
+    assert!(shown.lines().any(|line| line.starts_with("min_gain ") && line.ends_with(" 0.05")), "{shown}");
     let (_, told) = cluster.refused(&["policy", "set", "min_gian=0.5"]);
     assert!(told.contains("min_gian"), "{told}");
     assert_eq!(cluster.told(&["policy", "get"]), now, "nothing of it is set");
