@@ -49,7 +49,8 @@ def test_the_untouched_script_is_read_by_the_pattern_of_its_specification(tmp_pa
     agent.hang_up()
     assert "step 80/80 | loss " in written
     steps = agent.of("step")
-    assert (steps[-1]["step"], steps[-1]["samples_seen"]) == (80, 80 * 16)
+    assert steps[-1]["step"] == 80
+    assert steps[-1]["samples_seen"] == 61 * 16, "the first line is of step 20: what was before nobody can know"
     assert steps[-1]["tokens"] == 16 * 64 and 0.0 < steps[-1]["duration_s"] < 10.0
     assert 1.0 < steps[-1]["loss"] < 5.5, "below that of a uniform guess (ln 256)"
 
