@@ -255,7 +255,7 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("64 sequences", "64 sequences\n  layouts: {tp: 2048, pp: []}"),
         ("64 sequences", "64 sequences\n  layouts: {sharding: [zero1], recompute: [], cp: 0, schedule: 1f1b}"),
         ("64 sequences", "64 sequences\n  lr_scaling: cubic"),
-        ("64 sequences", "64 sequences\n  checkpoint: {dir: '/ckpt/${JOB_NAME}', signal: USR1}"),
+        ("64 sequences", "64 sequences\n  checkpoint: {dir: '/ckpt/${USER}', signal: USR1}"),
         ("64 sequences", "64 sequences\n  progress: {source: stdout, regex: 'loss (?P<los>.)'}"),
         ("python train.py", "'{pyton} train.py'"),
         ("python train.py", "[python, 3]"),
@@ -278,6 +278,32 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         })
         .collect();
     insta::assert_snapshot!(said.join("\n"));
+}
+
+#[test]
+fn a_checkpoint_directory_is_filled_in_with_the_jobs_name_and_ends_in_its_id_anyhow() {
+    let training = "training: {model: gpt2-124m, reference_batch: 64 sequences, checkpoint: {dir: DIR}}";
+    let read = |dir: &str| {
+        let text = format!("version: 1\nname: llama\nresources: {{gpus: 1}}\nrun: {{command: x}}\n{training}");
+        let spec = read_yaml(&text.replace("DIR", &format!("'{dir}'")))?;
+        Ok::<_, SpecError>(spec.training().unwrap().checkpoint.dir.clone().unwrap())
+    };
+    for (written, kept) in [
+        ("/ckpt/${JOB_NAME}", "/ckpt/llama"),
+        ("/ckpt/{job_name}/a", "/ckpt/llama/a"),
+        // The job saves below /ckpt/<its id>.
+        ("/ckpt/${JOB_ID}", "/ckpt"),
+        ("/ckpt/${JOB_NAME}/{job_id}", "/ckpt/llama"),
+        ("/${JOB_ID}", "/"),
+    ] {
+        assert_eq!(read(written).unwrap(), kept, "{written}");
+    }
+    for wrong in ["/ckpt/${JOB_ID}/a", "/ckpt/$JOB_NAME", "/ckpt/${HOME}", "/ckpt/run-${JOB_ID}", "${JOB_NAME}"] {
+        let error = read(wrong).unwrap_err();
+        assert_eq!(error.field, "training.checkpoint.dir", "{wrong}");
+        let hint = error.hint.unwrap_or_default();
+        assert!(wrong == "${JOB_NAME}" || hint.contains("${JOB_NAME} is filled in"), "{wrong}: {hint}");
+    }
 }
 
 #[test]

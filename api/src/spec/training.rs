@@ -323,10 +323,20 @@ fn checkpoint(training: &Section<'_>, job_name: &str) -> CheckpointPolicy {
     policy
 }
 
-/// An absolute directory with `{job_name}` filled in: the only name that is known before the job has an id.
+/// What a shell would know of the job, as people write directories for one, and the placeholders that mean the same here.
+const SHELLS: [(&str, &str); 2] = [("${JOB_NAME}", "{job_name}"), ("${JOB_ID}", "{job_id}")];
+
+/// An absolute directory with the job's name filled in. Its id it has once it is admitted, and below `dir` a directory that is called by it: where the
+/// id comes last, that one is meant.
 fn dir(section: &Section<'_>, job_name: &str) -> Option<String> {
     let text = section.text("dir")?;
-    let hint = "{job_name} is filled in, nothing else is";
+    let hint = "${JOB_NAME} is filled in, and ${JOB_ID} where it comes last, since each job saves below its id; nothing else is";
+    let text = SHELLS.iter().fold(text, |text, (shells, ours)| text.replace(shells, ours));
+    let text = match text.strip_suffix("/{job_id}") {
+        Some("") => "/".to_owned(),
+        Some(parent) => parent.to_owned(),
+        None => text,
+    };
     if !text.starts_with('/') {
         section.wrong("dir", format!("must be an absolute path, not \"{text}\": every node has to see it"));
     } else if text.contains('$') {

@@ -114,7 +114,7 @@ fn lost_work(job: &Job, share: &str) -> String {
             "{lost}: it saves nothing the scheduler knows of; headway.watch, or a training section with the SDK, keeps its checkpoints"
         ),
         (None, Some(_)) => format!(
-            "{lost}: it never committed a checkpoint; save at training.checkpoint.signal and every training.checkpoint.every"
+            "{lost}: it never committed a checkpoint; save every training.checkpoint.every with the SDK, and have limits.signal say when it is about to stop"
         ),
         (Some(_), _) => {
             let every = job.spec.checkpoint_policy().every.0 / 60.0;
@@ -220,6 +220,16 @@ mod tests {
     #[test]
     fn what_costs_most_is_told_first_with_what_to_change() {
         insta::assert_snapshot!(told(&job([30_000.0, 6_000.0, 9_000.0, 1_500.0, 3_500.0])));
+    }
+
+    #[test]
+    fn whoever_never_saved_is_told_of_fields_that_there_are() {
+        let never = job([30_000.0, 0.0, 9_000.0, 0.0, 0.0]);
+        let training = Some(example::training(headway_types::spec::Work::Model(example::tiny())));
+        let never = Job { spec: example::spec("llama", example::gpus(8, 8), training), ..never };
+        let told = told(&never);
+        assert!(told.contains("save every training.checkpoint.every") && told.contains("limits.signal"), "{told}");
+        assert!(!told.contains("checkpoint.signal"), "{told}");
     }
 
     #[test]
