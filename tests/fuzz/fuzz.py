@@ -20,6 +20,8 @@ import time
 import urllib.error
 import urllib.request
 
+from specifications import RIGHT
+
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parent.parent
 
@@ -65,6 +67,9 @@ def free_port():
         return listener.getsockname()[1]
 
 
+SECRETS = ["HF_TOKEN", "hook-key"]
+
+
 def job(name, gpus, command, **more):
     return {"version": 1, "name": name, "resources": {"gpus": gpus}, "run": {"command": command}, **more}
 
@@ -88,10 +93,25 @@ def inhabited(cluster):
     deadline = time.monotonic() + 60
     while cluster.ask("GET", "/jobs?state=failed&limit=1")["items"] == [] and time.monotonic() < deadline:
         time.sleep(0.2)
-    cluster.ask("POST", "/reservations", {"name": "spare", "nodes": ["node-2"], "from": "2099-01-01T00:00:00Z", "duration_seconds": 3600, "users": ["ada"]})
+    cluster.ask("PATCH", "/nodes/node-1", {"labels": {"disk": "nvme"}})
+    for name in SECRETS:
+        cluster.ask("PUT", f"/secrets/{name}", {"value": "hunter22"})
+    sweeps = [job(name, 1, ["sleep", "3600"], project="nlp", array="0-2%1") for name in ("sweep", "other-sweep")]
+    arrays = [cluster.ask("POST", "/jobs", one)["jobs"][0]["array"]["array_id"] for one in sweeps]
+    cluster.ask("POST", f"/arrays/{arrays[-1]}/hold", {})
+    spans = [("spare", 2099, {"users": ["ada"]}), ("psu-swap", 2098, {"maintenance": True}), ("exam", 2097, {"projects": ["nlp"]})]
+    reservations = [
+        cluster.ask("POST", "/reservations", {"name": name, "nodes": ["node-2"], "from": f"{year}-01-01T00:00:00Z", "duration_seconds": 3600, **whom})["id"]
+        for name, year, whom in spans
+    ]
+    tokens = [cluster.ask("POST", "/auth/tokens", {"name": f"ci-{number}", "user": "ada", "scope": "user"})["token"]["id"] for number in range(4)]
     plans = [plan["id"] for plan in cluster.ask("GET", "/plans?limit=20")["items"]]
     return {
         r"^/api/v1/jobs/": {"path.id": jobs},
+        r"^/api/v1/arrays/": {"path.id": arrays},
+        r"^/api/v1/reservations/": {"path.id": reservations},
+        r"^/api/v1/auth/tokens/": {"path.id": tokens},
+        r"^/api/v1/secrets/": {"path.secret": SECRETS},
         r"^/api/v1/plans/\{id\}": {"path.id": plans},
         r"^/api/v1/nodes/": {"path.node": ["node-1", "node-2"]},
         r"^/api/v1/projects/": {"path.project": ["nlp", "vision"], "path.user": ["ada", "bob"]},
@@ -140,11 +160,14 @@ def main():
     options = parser.parse_args()
     cluster = Cluster(options.binary)
     try:
+        own = [token["id"] for token in cluster.ask("GET", "/auth/tokens")["items"]]
         known = inhabited(cluster)
-        shutil.copy(HERE / "hooks.py", cluster.directory)
+        # One that is refused would make nothing but refusals.
+        cluster.ask("POST", "/jobs/validate", {"jobs": RIGHT})
+        for module in ("hooks.py", "specifications.py"):
+            shutil.copy(HERE / module, cluster.directory)
         (cluster.directory / "schemathesis.toml").write_text(configuration(known))
         report = cluster.directory / "calls.ndjson"
-        own = [token["id"] for token in cluster.ask("GET", "/auth/tokens")["items"]]
         command = [
             *(pathlib.Path(sys.executable).parent / "st", "--config-file", cluster.directory / "schemathesis.toml"),
             *("run", f"{cluster.url}/api/v1/openapi.json", "--phases", options.phases, "--seed", options.seed),
@@ -154,7 +177,8 @@ def main():
             *("--report", "ndjson", "--report-ndjson-path", report, "--no-color"),
         ]
         nodes = [name for node in cluster.ask("GET", "/nodes")["items"] for name in (node["id"], node["name"])]
-        environment = {**os.environ, "FUZZ_OWN_TOKENS": json.dumps(own), "FUZZ_NODES": json.dumps(nodes)}
+        told = {"FUZZ_OWN_TOKENS": json.dumps(own), "FUZZ_NODES": json.dumps(nodes)}
+        environment = {**os.environ, **told, "PYTHONPATH": str(cluster.directory)}
         status = subprocess.run([str(part) for part in command], cwd=cluster.directory, env=environment).returncode
         statuses = calls(report)
         wrong = complaints(cluster)
