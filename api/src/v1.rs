@@ -103,7 +103,9 @@ pub use simulation::{
 };
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::{NotLeading, StreamMessage};
-pub use submission::{JobSpecification, JobSubmission, JobValidation, QuotaVerdict, Submitted, Validation};
+pub use submission::{
+    JobSpecification, JobSubmission, JobValidation, QuotaVerdict, SubmissionNote, Submitted, Validation,
+};
 pub use timeline::{Timeline, TimelineBar, TimelineHeld, TimelineLane, TimelinePlan, TimelinePrediction};
 pub use topology::{Topology, TopologyDomain, TopologyGpu, TopologyNode};
 pub use usage::{Usage, UsageRow, UsageStep};

@@ -1,6 +1,9 @@
 //! A reply as people and scripts get it. It is made of the engine's reply and of the snapshot that shows what was done, and of
 //! nothing else.
 
+use std::fmt;
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,8 +11,26 @@ use headway_engine::{Reply, View};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How the reply to a request is shown; `None`: it is of a kind the engine does not give to such a request.
-pub type Show = fn(&Reply, &View) -> Option<Shown>;
+/// How the reply to a request is shown.
+#[derive(Clone)]
+pub struct Show(Arc<dyn Fn(&Reply, &View) -> Option<Shown> + Send + Sync>);
+
+impl Show {
+    pub fn new(how: impl Fn(&Reply, &View) -> Option<Shown> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(how))
+    }
+
+    /// `None`: it is of a kind the engine does not give to such a request.
+    pub fn of(&self, reply: &Reply, view: &View) -> Option<Shown> {
+        (self.0)(reply, view)
+    }
+}
+
+impl fmt::Debug for Show {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Show")
+    }
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {

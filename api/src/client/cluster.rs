@@ -197,7 +197,7 @@ impl Client {
 
     /// Makes a proposal the target; with a hash, only the plan that has it.
     pub async fn approve(&self, plan: &str, hash: Option<&str>) -> Result<Plan, ClientError> {
-        self.post(&["plans", plan, "approve"], &ApproveRequest { hash: hash.map(str::to_owned) }).await
+        self.post(&["plans", plan, "approve"], &ApproveRequest { hash: hash.map(str::to_owned), reason: None }).await
     }
 
     /// Drops a proposal.

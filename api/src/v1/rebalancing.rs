@@ -59,6 +59,8 @@ pub struct ApproveRequest {
     /// The plan's `hash` as it was shown: only that plan is approved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// How far a move has come, and what it turned out to cost and to bring. What is not known, or does not apply, is `null`.

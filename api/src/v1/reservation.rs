@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 /// A reservation that is not over. Before it begins, only jobs that will have ended by then start on its nodes; from
-/// then on only its members run there.
+/// then on only its members run there, and in a maintenance nobody.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Reservation {
     pub id: Uuid,
@@ -22,6 +22,9 @@ pub struct Reservation {
     pub users: Vec<String>,
     /// and these.
     pub jobs: Vec<Uuid>,
+    /// It is for nobody: its nodes are worked on.
+    #[serde(default)]
+    pub maintenance: bool,
     /// Whether it holds now.
     pub active: bool,
     pub made_by: String,
@@ -45,6 +48,9 @@ pub struct ReservationRequest {
     /// From its beginning; measured by the cluster's clock.
     #[serde(default)]
     pub duration_seconds: Option<f64>,
+    /// For nobody: nothing runs on the nodes until it is over. Without it, `projects`, `users` or `jobs` say for whom; with it none of them does.
+    #[serde(default)]
+    pub maintenance: bool,
     #[serde(default)]
     pub projects: Vec<String>,
     #[serde(default)]

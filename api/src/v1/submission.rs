@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
+use uuid::Uuid;
 
 use super::job::{CurvePoint, Job};
 use super::plan::PredictedStart;
@@ -83,6 +84,18 @@ fn of_form(row: &Bound, properties: impl Fn() -> ObjectBuilder) -> Schema {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Submitted {
     pub jobs: Vec<Job>,
+    /// What is to be known of some of them, though they were submitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<SubmissionNote>,
+}
+
+/// Something to know of a job that was submitted all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubmissionNote {
+    pub job_id: Uuid,
+    /// `not_checked`: whether the cluster could ever run it was not found out in time.
+    pub code: String,
+    pub detail: String,
 }
 
 /// Reply of `POST /jobs/validate` and of a dry run, in the order of the request.

@@ -15,7 +15,7 @@ use crate::output::Printer;
 pub enum Reservation {
     /// List reservations that are not over.
     List,
-    /// Set nodes aside for projects, users or jobs.
+    /// Set nodes aside for projects, users or jobs, or for maintenance.
     Create(Create),
     /// End a reservation, or take it back before it begins.
     Delete {
@@ -40,6 +40,9 @@ pub struct Create {
     /// How long it lasts ("2h").
     #[arg(long = "for", value_name = "DURATION", value_parser = headway_api::spec::duration)]
     pub lasting: Option<Seconds>,
+    /// For nobody: the nodes are worked on, and nothing runs there until it is over.
+    #[arg(long, conflicts_with_all = ["projects", "users", "jobs"])]
+    pub maintenance: bool,
     /// Members: jobs of this project and its sub-projects; may be repeated.
     #[arg(long = "project")]
     pub projects: Vec<String>,
@@ -85,6 +88,7 @@ async fn request(client: &Client, create: Create) -> Result<ReservationRequest, 
         from: create.from,
         until: create.until,
         duration_seconds: create.lasting.map(|time| time.0),
+        maintenance: create.maintenance,
         projects: create.projects,
         users: create.users,
         jobs,

@@ -30,6 +30,8 @@ pub(crate) struct Draft {
     pub idempotency: Vec<IdempotencyRecord>,
     pub events: Vec<EventRecord>,
     pub deeds: Vec<Deed>,
+    /// Why what is being done is done, while a request that says so is answered.
+    pub because: Option<String>,
     /// What came of expectations that are over.
     pub realised: Vec<Realised>,
     pub notices: Vec<Notice>,

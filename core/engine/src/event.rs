@@ -254,6 +254,11 @@ pub enum Request {
     DryRun {
         body: Box<Request>,
     },
+    /// Any other request, with why it is made: told with what it does, and kept nowhere else. A reason that is part of what is asked for (a hold's) is in the request itself.
+    Because {
+        reason: String,
+        body: Box<Request>,
+    },
     /// Any other request, done only if this key has not been used for it before.
     Once {
         key: IdempotencyKey,
@@ -360,6 +365,8 @@ pub struct ReservationRequest {
     /// `None`: from now on.
     pub from: Option<Timestamp>,
     pub ends: Ends,
+    /// For nobody: its nodes are worked on. Only then it names no members.
+    pub maintenance: bool,
     pub projects: BTreeSet<String>,
     pub users: BTreeSet<String>,
     pub jobs: BTreeSet<JobId>,

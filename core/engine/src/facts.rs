@@ -23,6 +23,7 @@ use crate::account::GpuTime;
 use crate::config::EngineConfig;
 use crate::dependencies::{Dependents, waits_for};
 use crate::draft::{Draft, Note};
+use crate::event::Actor;
 use crate::job::JobEvent;
 use crate::keys::Keys;
 use crate::notices;
@@ -315,6 +316,10 @@ impl Facts {
     /// Appends to the event log, and to the outbox what the job's webhooks are told of it.
     pub fn note(&mut self, note: Note) {
         self.last_event_seq += 1;
+        let message = match (&note.actor, &self.draft.because) {
+            (Actor::User(_), Some(reason)) => format!("{}: {reason}", note.message),
+            _ => note.message,
+        };
         let event = EventRecord {
             seq: self.last_event_seq,
             at: self.now,
@@ -323,7 +328,7 @@ impl Facts {
             job: note.job,
             node: note.node,
             plan: note.plan,
-            message: note.message,
+            message,
             detail: note.detail,
         };
         if let Some(job) = event.job.and_then(|job| self.jobs.get(&job)) {

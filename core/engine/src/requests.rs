@@ -63,6 +63,7 @@ impl Engine {
             Request::Reserve { reservation } => self.reserve(actor, reservation),
             Request::CancelReservation { reservation } => self.cancel_reservation(actor, reservation),
             Request::DryRun { body } => Ok(self.dry_run(actor, *body)),
+            Request::Because { reason, body } => self.because(actor, reason, *body),
             Request::Once { key, body } => self.once(actor, key, *body),
         };
         reply.unwrap_or_else(Reply::Refused)

@@ -208,6 +208,7 @@ fn reservations_go_on_without_a_deleted_node_and_rows_that_name_it_are_told() {
             nodes: nodes.iter().map(|node| node_id(*node)).collect(),
             from: Some(cluster.now + Seconds(from)),
             ends: Ends::After(Seconds(100.0)),
+            maintenance: false,
             projects: ["prod".to_string()].into(),
             users: [].into(),
             jobs: [].into(),

@@ -17,6 +17,7 @@ fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> Reservation
         nodes: [node_id(0)].into(),
         from: Some(cluster.now + Seconds(from)),
         ends: Ends::At(cluster.now + Seconds(until)),
+        maintenance: false,
         projects: ["prod".to_string()].into(),
         users: [].into(),
         jobs: [].into(),
@@ -47,6 +48,72 @@ fn a_reservation_begins_and_ends() {
     assert!(matches!(cluster.state(stranger), JobState::Starting { .. }), "{:#?}", cluster.messages);
     assert!(cluster.reservations.is_empty());
     assert_eq!((cluster.count("reservation.began"), cluster.count("reservation.ended")), (1, 1));
+}
+
+#[test]
+fn nobody_runs_in_a_maintenance_window_and_only_what_will_have_left_starts_before_it() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let early = cluster.submit(rigid("early", 4));
+    cluster.start(early);
+    let node = cluster.nodes_of(early)[0];
+    let window = ReservationRequest {
+        nodes: [node_id(node)].into(),
+        maintenance: true,
+        projects: [].into(),
+        ..for_prod("psu-swap", 100.0, 400.0, &cluster)
+    };
+    let for_whom = ReservationRequest { maintenance: false, ..window.clone() };
+    let of_somebody = ReservationRequest { users: ["ada".to_string()].into(), ..window.clone() };
+    for wrong in [for_whom, of_somebody] {
+        let refused = cluster.request(Request::Reserve { reservation: wrong });
+        assert!(matches!(refused, Reply::Refused(Refusal::Invalid(_))), "{refused:?}");
+    }
+    let Reply::Reservation(made) = cluster.request(Request::Reserve { reservation: window.clone() }) else { panic!() };
+    assert!(made.is_maintenance());
+    assert_eq!(cluster.request(Request::Reserve { reservation: window }), Reply::Reservation(made));
+    cluster.end(early, &GroupOutcome::Succeeded);
+
+    // Ahead of it only what ends in time starts there; the other node is everybody's.
+    let endless = cluster.submit(rigid("endless", 4));
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(endless), [1 - node]);
+    cluster.start(endless);
+    let waits = cluster.submit(rigid("waits", 4));
+    let mut brief = rigid("brief", 4);
+    brief.limits.time = Some(Seconds(60.0));
+    let brief = cluster.submit(brief);
+    cluster.pass_beating(3.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(brief), [node]);
+    cluster.start(brief);
+    cluster.end(brief, &GroupOutcome::Succeeded);
+
+    // Within it nobody does.
+    cluster.pass_beating(200.0, &[0, 1]);
+    assert_eq!((cluster.count("reservation.began"), cluster.count("reservation.ended")), (1, 0));
+    assert!(matches!(cluster.state(waits), JobState::Queued { .. }), "{:#?}", cluster.messages);
+    cluster.pass_beating(200.0, &[0, 1]);
+    assert_eq!(cluster.count("reservation.ended"), 1);
+    assert_eq!(cluster.nodes_of(waits), [node]);
+}
+
+#[test]
+fn what_runs_saves_and_leaves_when_a_maintenance_window_begins() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(rigid("one", 4));
+    cluster.start(job);
+    let reservation =
+        ReservationRequest { maintenance: true, projects: [].into(), ..for_prod("psu-swap", 100.0, 400.0, &cluster) };
+    cluster.request(Request::Reserve { reservation });
+    cluster.pass_beating(90.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "it may stay until then");
+    cluster.pass_beating(20.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }));
+    assert!(cluster.messages.iter().any(|one| one.contains("reserved for the maintenance psu-swap")));
+    cluster.end(job, &GroupOutcome::Stopped);
+    cluster.pass_beating(200.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "nothing runs there meanwhile");
+    cluster.pass_beating(150.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Starting { .. }), "{:#?}", cluster.messages);
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod harness;
 use harness::{Cluster, elastic, inventory, node_id, rigid};
 use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Known, Request, RequestId};
 use headway_engine::record::{Deed, JobState, ProjectRules, Row, StopCause};
-use headway_engine::{Change, Refusal, Reply};
+use headway_engine::{Change, Outcome, Refusal, Reply};
 use headway_types::spec::Priority;
 use headway_types::{AgentCommand, Generation, GroupOutcome, GroupPhase, StopMode};
 
@@ -249,14 +249,7 @@ fn each_of_two_changes_in_one_batch_tells_what_it_changed_itself() {
     };
     let same = change(3, "bob", 90);
     let outcome = cluster.engine.handle(cluster.now, vec![change(1, "ada", 70), change(2, "bob", 90), same]);
-    let deeds: Vec<&Deed> = outcome
-        .changes
-        .iter()
-        .filter_map(|change| match change {
-            Change::Deed(deed) => Some(&**deed),
-            _ => None,
-        })
-        .collect();
+    let deeds = deeds(&outcome);
     let priority = |row: &Option<Row>| match row {
         Some(Row::Job(job)) => job.spec.priority.0,
         other => panic!("{other:?}"),
@@ -264,4 +257,52 @@ fn each_of_two_changes_in_one_batch_tells_what_it_changed_itself() {
     let told: Vec<_> =
         deeds.iter().map(|deed| (deed.actor.to_string(), priority(&deed.before), priority(&deed.after))).collect();
     assert_eq!(told, [("ada".to_owned(), 50, 70), ("bob".to_owned(), 70, 90)]);
+}
+
+#[test]
+fn a_reason_beside_a_request_is_told_with_what_it_does_and_never_outlives_it() {
+    let mut cluster = Cluster::new(&[4]);
+    let (job, node) = (cluster.submit(rigid("one", 1)), node_id(0));
+    cluster.request(Request::Pin { job, reason: None });
+    let mut ask = |body: Request| {
+        let event = Event::Request { request: RequestId(9), actor: Actor::User("ada".into()), body };
+        cluster.engine.handle(cluster.now, vec![event])
+    };
+    let because = |body: Request, why: &str| body.because(Some(why.into()));
+    let unpinned = ask(because(Request::Unpin { job }, "the demo is over"));
+    assert_eq!(told(&unpinned), ["one may be moved again: the demo is over"]);
+    let [deed] = &deeds(&unpinned)[..] else { panic!("{unpinned:?}") };
+    assert_eq!(deed.reason.as_deref(), Some("the demo is over"));
+    assert!(matches!(&deed.before, Some(Row::Job(before)) if before.pin.is_some()), "{deed:?}");
+
+    // With a key it is done once, with its reason; the next request has none of it.
+    let (principal, route) = ("ada".into(), "POST /api/v1/nodes/n/uncordon".into());
+    let key = IdempotencyKey { principal, route, key: "k".into(), request_hash: "h".into() };
+    let once = || Request::Once { key: key.clone(), body: because(Request::Uncordon { node }, "new fans").into() };
+    let _ = ask(Request::Cordon { node, reason: None });
+    assert_eq!(told(&ask(once())), ["node node-0 is back in service: new fans"]);
+    assert!(told(&ask(once())).is_empty());
+    let _ = ask(Request::Cordon { node, reason: None });
+    let plain = ask(Request::Uncordon { node });
+    assert_eq!((told(&plain), &deeds(&plain)[0].reason), (vec!["node node-0 is back in service".to_owned()], &None));
+
+    // A refusal ends it too, and a reason that the request has itself is the only one.
+    let refused = ask(because(Request::Unpin { job }, "never told"));
+    assert!(matches!(&refused.replies[0].1, Reply::Refused(Refusal::WrongState(_))), "{refused:?}");
+    let hold = Request::Hold { job, reason: Some("its own".into()) };
+    assert_eq!((because(hold.clone(), "beside it"), because(hold.clone(), "")), (hold.clone(), hold.clone()));
+    assert!(told(&ask(hold)).contains(&"one is put on hold: its own".to_owned()));
+}
+
+fn deeds(of: &Outcome) -> Vec<&Deed> {
+    of.changes.iter().filter_map(|change| if let Change::Deed(deed) = change { Some(&**deed) } else { None }).collect()
+}
+
+/// What ada is said to have done.
+fn told(of: &Outcome) -> Vec<String> {
+    let by_ada = |change: &Change| match change {
+        Change::Event(event) if event.actor == Actor::User("ada".into()) => Some(event.message.clone()),
+        _ => None,
+    };
+    of.changes.iter().filter_map(by_ada).collect()
 }

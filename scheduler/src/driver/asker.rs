@@ -60,8 +60,8 @@ pub(super) fn keep_first_replies(outcome: &mut Outcome, view: &View, pending: &m
     let mut kept = BTreeMap::new();
     for (request, reply) in &outcome.replies {
         let Some(asker) = pending.get_mut(request) else { continue };
-        let (Some(show), Some(key)) = (asker.show, &asker.key) else { continue };
-        asker.shown = show(reply, view);
+        let (Some(show), Some(key)) = (&asker.show, &asker.key) else { continue };
+        asker.shown = show.of(reply, view);
         kept.extend(asker.shown.as_ref().and_then(Shown::kept).map(|text| (key.clone(), text)));
     }
     for change in &mut outcome.changes {

@@ -61,6 +61,11 @@ impl Routes {
         Self(routes)
     }
 
+    /// The id of the operation that a request is.
+    pub fn operation(&self, request: &Request) -> Option<&str> {
+        self.find(request).map(|(id, _)| id.as_str())
+    }
+
     /// `None`: it is no route of the interface.
     fn find(&self, request: &Request) -> Option<&(String, Option<Act>)> {
         let path = request.extensions().get::<MatchedPath>()?.as_str();

@@ -107,14 +107,16 @@ pub async fn hold_job(
 
 /// Let a held job run again.
 #[utoipa::path(post, path = "/jobs/{id}/release", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn release_job(
     State(state): State<HttpState>,
     caller: Principal,
     Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
     let job = JobId(id);
-    state.answer(&caller, Request::Release { job }, shown).await
+    state.answer(&caller, Request::Release { job }.because(reason(body)), shown).await
 }
 
 /// Put a job back into the queue: a running one saves and gives up its GPUs; one that failed or was cancelled goes on from its checkpoint, its history kept
@@ -141,14 +143,16 @@ pub async fn requeue_job(
 
 /// Have a running job save now and go on.
 #[utoipa::path(post, path = "/jobs/{id}/checkpoint", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn checkpoint_job(
     State(state): State<HttpState>,
     caller: Principal,
     Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
     let job = JobId(id);
-    state.answer(&caller, Request::Checkpoint { job }, shown).await
+    state.answer(&caller, Request::Checkpoint { job }.because(reason(body)), shown).await
 }
 
 /// Keep a job on the GPUs it has, or on those it will have next. It still leaves nodes that drain or break.
@@ -167,14 +171,16 @@ pub async fn pin_job(
 
 /// Let plans move a pinned job again.
 #[utoipa::path(post, path = "/jobs/{id}/unpin", tag = "jobs", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
     responses((status = 200, body = v1::Job), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn unpin_job(
     State(state): State<HttpState>,
     caller: Principal,
     Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
     let job = JobId(id);
-    state.answer(&caller, Request::Unpin { job }, shown).await
+    state.answer(&caller, Request::Unpin { job }.because(reason(body)), shown).await
 }
 
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {

@@ -22,7 +22,7 @@ use crate::metrics;
 
 /// Submissions that are looked at at once.
 static LOOKS: Semaphore = Semaphore::const_new(2);
-/// What is not looked at within this is admitted all the same: rounds say what becomes of it.
+/// What is not looked at within this is admitted all the same, and the reply says so: rounds find what becomes of it.
 const LOOK_TIME: Duration = Duration::from_secs(3);
 const EXPECT_NODES: &str = "with wait_for_nodes=true (headway submit --wait-for-nodes) it is submitted all the same and waits for nodes to come";
 
@@ -83,20 +83,21 @@ pub fn check_priority(caller: &Principal, asked: Priority, job: &str) -> Result<
     Err(Problem::new(StatusCode::FORBIDDEN, "priority_above_role", detail).field("priority").hint(hint))
 }
 
-/// Why none of these jobs is admitted, if one of them could never run.
-pub async fn refusal(state: &HttpState, specs: &[JobSpec], user: &str) -> Option<Problem> {
+/// How many of these jobs, from the first on, were looked at and could run here; or why none is admitted, if one of them never could.
+pub async fn refusal(state: &HttpState, specs: &[JobSpec], user: &str) -> Result<usize, Problem> {
     let (view, asked, user) = (state.cluster.view(), specs.to_vec(), user.to_owned());
     let look = move || {
         let until = Instant::now() + LOOK_TIME;
         nevers(view.empty_round(), &asked, &user, || Instant::now() < until)
     };
-    let Ok((nevers, looked_at)) = goodput::off_the_reactor(&LOOKS, look).await else {
-        return left_out(0, specs.len());
-    };
-    if looked_at < specs.len() && nevers.is_empty() {
-        return left_out(looked_at, specs.len());
+    let (nevers, looked_at) = goodput::off_the_reactor(&LOOKS, look).await.unwrap_or_default();
+    if let Some(problem) = told(specs, &nevers) {
+        return Err(problem);
     }
-    told(specs, &nevers)
+    if looked_at < specs.len() {
+        left_out(looked_at, specs.len());
+    }
+    Ok(looked_at)
 }
 
 /// Why a job that exists could never run with this specification, or in no quota as they are; with what comes closest.
@@ -108,11 +109,12 @@ pub async fn never_at(state: &HttpState, spec: &JobSpec, user: &str) -> Option<P
         let beyond = beyond_quota(&round, &asked[0], &user);
         (beyond, nevers(round, &asked, &user, || Instant::now() < until))
     };
-    let Ok((beyond, (nevers, looked_at))) = goodput::off_the_reactor(&LOOKS, look).await else {
-        return left_out(0, 1);
-    };
-    if beyond.is_some() || looked_at == 0 {
-        return beyond.or_else(|| left_out(0, 1));
+    let (beyond, (nevers, looked_at)) = goodput::off_the_reactor(&LOOKS, look).await.unwrap_or_default();
+    if beyond.is_some() {
+        return beyond;
+    }
+    if looked_at == 0 {
+        left_out(0, 1);
     }
     let (_, never) = nevers.into_iter().next()?;
     let detail = format!("{} cannot run so on this cluster: {}", spec.name, never.detail);
@@ -146,10 +148,9 @@ fn beyond_quota(round: &PlanInput, spec: &JobSpec, user: &str) -> Option<Problem
     })
 }
 
-fn left_out(looked_at: usize, all: usize) -> Option<Problem> {
+fn left_out(looked_at: usize, all: usize) {
     metrics::answer_left_out("admission");
     tracing::warn!(looked_at, all, "jobs were admitted without a look at whether they could ever run");
-    None
 }
 
 /// By the place of the job among them; and how many were looked at.

@@ -164,13 +164,16 @@ pub async fn hold_array(
 
 /// Let all held elements of an array run again.
 #[utoipa::path(post, path = "/arrays/{id}/release", tag = "arrays", params(("id" = Uuid, Path)),
+    request_body = Option<v1::ReasonRequest>,
     responses((status = 200, body = v1::ArrayDone), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn release_array(
     State(state): State<HttpState>,
     caller: Principal,
     Path(id): Path<Uuid>,
+    body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
-    run(&state, &caller, id, ArrayDeed::Release).await
+    let request = Request::Array { array: ArrayId(id), deed: ArrayDeed::Release };
+    state.answer(&caller, request.because(reason(body)), shown).await
 }
 
 async fn run(state: &HttpState, caller: &Principal, id: Uuid, deed: ArrayDeed) -> Result<Response, Problem> {

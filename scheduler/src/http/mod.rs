@@ -82,6 +82,7 @@ use axum::routing::get;
 use headway_engine::Refusal;
 use headway_engine::event::{Actor, Request as EngineRequest};
 use headway_engine::outcome::Reply;
+use headway_engine::view::View;
 use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
@@ -98,7 +99,7 @@ use crate::cluster::Cluster;
 use crate::foretelling;
 use crate::metrics;
 use crate::oidc::Provider;
-use crate::shown::Show;
+use crate::shown::{Show, Shown};
 use crate::store::{AuditEntry, AuditResult};
 use crate::web;
 use crate::webhooks::Trials;
@@ -192,10 +193,17 @@ impl HttpState {
     }
 
     /// Asks the loop and shows what it answers. What is posted with a key is done once; a dry run is answered and not done.
-    async fn answer(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
+    async fn answer(
+        &self,
+        caller: &Principal,
+        body: EngineRequest,
+        show: impl Fn(&Reply, &View) -> Option<Shown> + Send + Sync + 'static,
+    ) -> Result<Response, Problem> {
+        let show = Show::new(show);
         if parameters::is_dry_run() {
             return self.suppose(caller, body, show).await;
         }
+        let body = body.because(parameters::reason());
         let (body, key) = match (once::key(caller.name()), body) {
             (key, EngineRequest::Submit { jobs, known, .. }) => {
                 (EngineRequest::Submit { jobs, idempotency: key.clone(), known }, key)
@@ -203,20 +211,20 @@ impl HttpState {
             (Some(key), body) => (EngineRequest::Once { key: key.clone(), body: Box::new(body) }, Some(key)),
             (None, body) => (body, None),
         };
-        let (reply, shown) = self.cluster.request_once(caller.actor(), body, show).await?;
+        let (reply, shown) = self.cluster.request_once(caller.actor(), body, show.clone()).await?;
         if let (Reply::Repeated { .. } | Reply::Replayed { .. }, Some(key)) = (&reply, key) {
             return once::first_reply(&self.cluster, &key).await;
         }
         let reply = self.granted(reply).await?;
-        let shown = shown.or_else(|| show(&reply, &self.cluster.view()));
+        let shown = shown.or_else(|| show.of(&reply, &self.cluster.view()));
         Ok(shown.ok_or_else(|| mismatched(&reply))?.into_response())
     }
 
     /// What the request would be answered, with what the planner says would come of it.
     async fn suppose(&self, caller: &Principal, body: EngineRequest, show: Show) -> Result<Response, Problem> {
-        let (question, leaving) = (foresight::question(&body), foresight::leaving(&body));
+        let (question, leaving) = (foresight::question(body.itself()), foresight::leaving(body.itself()));
         let reply = self.ask(caller.actor(), body).await?;
-        let shown = show(&reply, &self.cluster.view()).ok_or_else(|| mismatched(&reply))?.supposed();
+        let shown = show.of(&reply, &self.cluster.view()).ok_or_else(|| mismatched(&reply))?.supposed();
         match question {
             None => Ok(shown.into_response()),
             Some(question) => {
@@ -284,7 +292,8 @@ impl HttpState {
 
     /// What the request under way does without the engine, for the audit.
     fn deed(&self) -> Option<AuditEntry> {
-        Some(AuditEntry::of(&origin()?, self.cluster.now(), AuditResult::Done))
+        let done = AuditEntry::of(&origin()?, self.cluster.now(), AuditResult::Done);
+        Some(AuditEntry { reason: parameters::reason(), ..done })
     }
 }
 
@@ -293,7 +302,8 @@ pub fn router(state: HttpState) -> Router {
     let (api, document) = openapi::routes().split_for_parts();
     let document = openapi::complete(document);
     let parameters = Arc::new(parameters::Table::of(&document));
-    let guard = (state.clone(), Arc::new(access::Routes::of(&document)));
+    let acts = Arc::new(access::Routes::of(&document));
+    let guard = (state.clone(), Arc::clone(&acts));
     let document = openapi::render(&document);
     let routes = api
         .route("/api/v1/openapi.json", get(move || openapi::serve(document.clone())))
@@ -305,7 +315,7 @@ pub fn router(state: HttpState) -> Router {
         .fallback(fallback)
         .method_not_allowed_fallback(wrong_method)
         // Who asks is known before a byte of a body is read.
-        .layer(middleware::from_fn(once::keyed))
+        .layer(middleware::from_fn_with_state(acts, once::keyed))
         .layer(middleware::from_fn_with_state(guard, access::checked))
         .layer(middleware::from_fn_with_state(parameters, parameters::checked))
         .layer(middleware::from_fn_with_state(state.clone(), standby::checked))

@@ -121,9 +121,15 @@ pub async fn drain_node(
 
 /// End a drain.
 #[utoipa::path(post, path = "/nodes/{node}/undrain", tag = "nodes", params(("node" = String, Path)),
+    request_body = Option<v1::ReasonRequest>,
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
-pub async fn undrain_node(state: State<HttpState>, caller: Principal, name: Path<String>) -> Result<Response, Problem> {
-    uncordon_node(state, caller, name).await
+pub async fn undrain_node(
+    state: State<HttpState>,
+    caller: Principal,
+    name: Path<String>,
+    body: Option<Json<v1::ReasonRequest>>,
+) -> Result<Response, Problem> {
+    uncordon_node(state, caller, name, body).await
 }
 
 /// Start nothing new on a node; what runs there stays.
@@ -142,14 +148,16 @@ pub async fn cordon_node(
 
 /// Take a node back into service.
 #[utoipa::path(post, path = "/nodes/{node}/uncordon", tag = "nodes", params(("node" = String, Path)),
+    request_body = Option<v1::ReasonRequest>,
     responses((status = 200, body = v1::Node), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn uncordon_node(
     State(state): State<HttpState>,
     caller: Principal,
     Path(name): Path<String>,
+    body: Option<Json<v1::ReasonRequest>>,
 ) -> Result<Response, Problem> {
     let node = lookup::node(&state.cluster, &name)?;
-    state.answer(&caller, Request::Uncordon { node }, shown).await
+    state.answer(&caller, Request::Uncordon { node }.because(reason(body)), shown).await
 }
 
 /// Vouch that nothing runs on an unreachable node any more, so that its jobs may go on elsewhere.

@@ -16,6 +16,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::access::act_of;
+use super::once::{KEY_NAME, KEY_NOT_TAKEN};
 use super::{
     HttpState, actions, arrays, audit, browser_sessions, deliveries, enrolment, events, exec, explain, goodput,
     history, identities, jobs, leadership, ledger, listing, logs, members, nodes, oidc, outcomes, overview, plans,
@@ -23,8 +24,32 @@ use super::{
     topology, usage, users, validation,
 };
 
+const SHOWN_ONCE: &str =
+    "the secret in its reply is shown once and kept nowhere, so that a repetition could not be answered with it";
+const LOGS_IN: &str = "each login is its own";
+const FOR_DOING_AGAIN: &str = "each request does it once more, which is what it is for";
+/// What is posted without a key, by operation, and why.
+const KEYLESS: [(&str, &str); 9] = [
+    ("create_token", SHOWN_ONCE),
+    ("create_session", SHOWN_ONCE),
+    ("begin_device_login", LOGS_IN),
+    ("end_device_login", LOGS_IN),
+    ("end_code_login", LOGS_IN),
+    ("create_join_token", SHOWN_ONCE),
+    ("replace_node_authority", FOR_DOING_AGAIN),
+    ("test_delivery", FOR_DOING_AGAIN),
+    ("exec", FOR_DOING_AGAIN),
+];
+
+/// Why a posted operation takes no key; `None`: it takes one.
+pub fn why_no_key(operation: &str) -> Option<&'static str> {
+    KEYLESS.iter().find(|(id, _)| *id == operation).map(|(_, why)| *why)
+}
+
 /// The query parameter of whatever changes something.
 pub const DRY_RUN: &str = "dry_run";
+/// That of what changes something and is not posted; actions have it in their bodies.
+pub const REASON: &str = "reason";
 
 #[derive(OpenApi)]
 #[openapi(
@@ -117,7 +142,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(members::list_members))
         .routes(routes!(members::put_member, members::delete_member))
         .routes(routes!(reservations::list_reservations, reservations::create_reservation))
-        .routes(routes!(reservations::cancel_reservation))
+        .routes(routes!(reservations::get_reservation, reservations::cancel_reservation))
         .routes(routes!(overview::overview))
         .routes(routes!(leadership::leader))
         .routes(routes!(queue::queue))
@@ -176,6 +201,9 @@ pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::Open
         if method != Method::GET {
             accept_dry_run(operation);
         }
+        if method != Method::GET && method != Method::POST {
+            accept_reason(operation);
+        }
         say_who_may(operation);
         replies::tell(operation);
         statuses::tell(path, &method, operation);
@@ -204,34 +232,45 @@ pub fn render(document: &utoipa::openapi::OpenApi) -> Bytes {
     text.into()
 }
 
-/// Whatever is posted takes a key; tokens and sessions are the exception, whose secret is shown once, and tests of webhooks and commands, which are for doing again.
+/// Whatever is posted takes a key, but for what is repeated on purpose: it says so, and `once` refuses the key.
 fn accept_key(post: &mut Operation) {
-    const NAME: &str = "Idempotency-Key";
     let parameters = post.parameters.get_or_insert_default();
-    const REPEAT: [&str; 9] = [
-        "create_token",
-        "create_session",
-        "begin_device_login",
-        "end_device_login",
-        "end_code_login",
-        "create_join_token",
-        "replace_node_authority",
-        "test_delivery",
-        "exec",
-    ];
-    let repeats = post.operation_id.as_deref().is_some_and(|id| REPEAT.contains(&id));
-    let known = |one: &RefOr<Parameter>| matches!(one, RefOr::T(one) if one.name == NAME);
-    if repeats || parameters.iter().any(known) {
+    if let Some(why) = post.operation_id.as_deref().and_then(why_no_key) {
+        let told = format!("It takes no {KEY_NAME}, and refuses one (`{KEY_NOT_TAKEN}`): {why}.");
+        post.description = Some(match &post.description {
+            Some(description) => format!("{description}\n\n{told}"),
+            None => told,
+        });
+        return;
+    }
+    let known = |one: &RefOr<Parameter>| matches!(one, RefOr::T(one) if one.name == KEY_NAME);
+    if parameters.iter().any(known) {
         return;
     }
     let key = ParameterBuilder::new()
-        .name(NAME)
+        .name(KEY_NAME)
         .parameter_in(ParameterIn::Header)
         .required(Required::False)
         .description(Some("Repeating the request with the same key and body does nothing again"))
         .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
         .build();
     parameters.push(RefOr::T(key));
+}
+
+/// What is put, changed or deleted may be explained; where a handler has told of it, it stays as told.
+fn accept_reason(change: &mut Operation) {
+    let parameters = change.parameters.get_or_insert_default();
+    if parameters.iter().any(|one| matches!(one, RefOr::T(one) if one.name == REASON)) {
+        return;
+    }
+    let reason = ParameterBuilder::new()
+        .name(REASON)
+        .parameter_in(ParameterIn::Query)
+        .required(Required::False)
+        .description(Some("Why, for the audit and the event log"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build();
+    parameters.push(RefOr::T(reason));
 }
 
 /// By the table of rules.

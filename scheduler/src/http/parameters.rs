@@ -1,5 +1,5 @@
 //! Query parameters, held to the table of routes: what a route does not have is refused before anything is done, so that nobody
-//! takes a parameter for heeded that is not. `dry_run` is read here for all routes; `HttpState` is where it counts.
+//! takes a parameter for heeded that is not. `dry_run` and `reason` are read here for all routes; `HttpState` is where they count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,19 +11,31 @@ use axum::response::{IntoResponse, Response};
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::{OpenApi, RefOr};
 
-use super::openapi::{DRY_RUN, operations};
+use super::openapi::{DRY_RUN, REASON, operations};
 use super::problem::Problem;
 
 /// Names of query parameters by route and method, as the document tells them.
 pub struct Table(BTreeMap<String, BTreeMap<String, BTreeSet<String>>>);
 
+/// What a request says of itself, whatever it asks for.
+#[derive(Debug, Default, PartialEq)]
+struct Aside {
+    dry_run: bool,
+    reason: Option<String>,
+}
+
 tokio::task_local! {
-    static IS_DRY_RUN: bool;
+    static ASIDE: Aside;
 }
 
 /// Whether the request under way is to be answered and not done.
 pub fn is_dry_run() -> bool {
-    IS_DRY_RUN.try_with(|dry| *dry).unwrap_or(false)
+    ASIDE.try_with(|aside| aside.dry_run).unwrap_or(false)
+}
+
+/// Why the request under way is made, where it says so beside its body.
+pub fn reason() -> Option<String> {
+    ASIDE.try_with(|aside| aside.reason.clone()).ok().flatten()
 }
 
 impl Table {
@@ -39,10 +51,10 @@ impl Table {
     }
 
     /// Refuses what the route does not have; what no route answers is told as that by whoever finds out.
-    fn check(&self, path: &str, method: &Method, uri: &Uri) -> Result<bool, Problem> {
+    fn check(&self, path: &str, method: &Method, uri: &Uri) -> Result<Aside, Problem> {
         // What an identity provider adds to its answer is its business.
         if path.ends_with("/auth/oidc/callback") {
-            return Ok(false);
+            return Ok(Aside::default());
         }
         let given = given(uri)?;
         let none = BTreeSet::new();
@@ -54,12 +66,20 @@ impl Table {
         if let Some((name, _)) = given.iter().find(|(name, _)| !known.contains(name)) {
             return Err(unknown(name, method, known));
         }
-        let dry = given.iter().filter(|(name, _)| name == DRY_RUN).map(|(_, value)| value.as_str());
-        match dry.collect::<Vec<_>>().as_slice() {
-            [] | ["false"] => Ok(false),
-            ["true"] => Ok(true),
-            _ => Err(Problem::bad_request("dry_run is given once, as true or false").field(DRY_RUN)),
-        }
+        let values = |of: &str| -> Vec<&str> {
+            given.iter().filter(|(name, _)| name == of).map(|(_, value)| value.as_str()).collect()
+        };
+        let dry_run = match values(DRY_RUN).as_slice() {
+            [] | ["false"] => false,
+            ["true"] => true,
+            _ => return Err(Problem::bad_request("dry_run is given once, as true or false").field(DRY_RUN)),
+        };
+        let reason = match values(REASON).as_slice() {
+            [] | [""] => None,
+            [reason] => Some((*reason).to_owned()),
+            _ => return Err(Problem::bad_request("a reason is given once").field(REASON)),
+        };
+        Ok(Aside { dry_run, reason })
     }
 }
 
@@ -91,7 +111,7 @@ pub async fn checked(State(table): State<Arc<Table>>, request: Request, next: Ne
     let path = request.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let Some(path) = path.filter(|path| path.starts_with("/api/")) else { return next.run(request).await };
     match table.check(path, request.method(), request.uri()) {
-        Ok(dry) => IS_DRY_RUN.scope(dry, next.run(request)).await,
+        Ok(aside) => ASIDE.scope(aside, next.run(request)).await,
         Err(problem) => problem.into_response(),
     }
 }

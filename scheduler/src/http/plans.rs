@@ -132,14 +132,15 @@ pub async fn approve_plan(
     Path(id): Path<Uuid>,
     body: Option<Json<v1::ApproveRequest>>,
 ) -> Result<Response, Problem> {
-    if let Some(Json(v1::ApproveRequest { hash: Some(seen) })) = body {
+    let Json(v1::ApproveRequest { hash, reason }) = body.unwrap_or_default();
+    if let Some(seen) = hash {
         let is = conversions::plan_hash(&lookup::plan(&state.cluster, PlanId(id)).await?.plan);
         if is != seen {
             let detail = format!("plan {id} is not the plan that was looked at: its hash is {is}");
             return Err(Problem::new(StatusCode::CONFLICT, "plan_changed", detail).hint("look at it again"));
         }
     }
-    let request = Request::Approve { plan: PlanId(id) };
+    let request = Request::Approve { plan: PlanId(id) }.because(reason);
     undecided(&state, PlanId(id), state.answer(&caller, request, shown).await).await
 }
 

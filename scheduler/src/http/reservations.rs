@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
 use headway_api::v1;
+use headway_engine::Refusal;
 use headway_engine::event::{Ends, Request, ReservationRequest};
 use headway_engine::outcome::Reply;
 use headway_engine::view::View;
@@ -26,7 +27,23 @@ pub async fn list_reservations(State(state): State<HttpState>, _caller: Principa
     Json(v1::ReservationList { items: items.collect() })
 }
 
-/// Set nodes aside. The name stands for the reservation: sending the same again gives the one there is.
+/// One reservation, as long as it is not over.
+#[utoipa::path(get, path = "/reservations/{id}", tag = "reservations", params(("id" = Uuid, Path)),
+    responses((status = 200, body = v1::Reservation), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
+pub async fn get_reservation(
+    State(state): State<HttpState>,
+    _caller: Principal,
+    Path(id): Path<Uuid>,
+) -> Result<Json<v1::Reservation>, Problem> {
+    let (view, id) = (state.cluster.view(), ReservationId(id));
+    let one = view.reservations.get(&id).ok_or_else(|| {
+        Problem::from(Refusal::NoSuchReservation(id))
+            .hint("one that is over is in the event log alone; GET /api/v1/reservations has the others")
+    })?;
+    Ok(Json(conversions::reservation(one, &view)))
+}
+
+/// Set nodes aside, for some jobs or (`maintenance`) for nobody. The name stands for the reservation: sending the same again gives the one there is.
 #[utoipa::path(post, path = "/reservations", tag = "reservations", request_body = v1::ReservationRequest,
     responses((status = 201, body = v1::Reservation, headers(("Location" = String))),
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -51,6 +68,7 @@ pub async fn create_reservation(
         nodes: nodes?,
         from: body.from.map(conversions::timestamp),
         ends,
+        maintenance: body.maintenance,
         projects: body.projects.into_iter().collect(),
         users: body.users.into_iter().collect(),
         jobs: body.jobs.into_iter().map(JobId).collect(),

@@ -9,7 +9,6 @@ use headway_api::spec::MOST_JOBS;
 use headway_api::{spec, v1};
 use headway_engine::event::{Known, Request};
 use headway_engine::outcome::Reply;
-use headway_engine::view::View;
 use headway_types::JobSpec;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
@@ -66,19 +65,22 @@ pub async fn submit(
         admission::check_quota(&caller, &state.cluster.view(), &jobs)?;
         return Ok(Json(verdicts(&state, &caller, jobs).await?).into_response());
     }
-    let refused = match allowed {
-        Err(problem) => Some(problem),
-        Ok(()) if query.wait_for_nodes => None,
+    let looked_at = match allowed {
+        Err(problem) => Err(problem),
+        // Whoever says that nodes will come asks nobody whether it fits those that are there.
+        Ok(()) if query.wait_for_nodes => Ok(jobs.len()),
         Ok(()) => admission::refusal(&state, &jobs, caller.name()).await,
     };
-    let named = match refused {
-        Some(problem) => Err(problem),
-        None => dependencies::named(&state, &caller, &jobs).await,
+    let named = match looked_at {
+        Err(problem) => Err(problem),
+        Ok(looked_at) => {
+            dependencies::named(&state, &caller, &jobs).await.map(|named| (elements(&jobs[..looked_at]), named))
+        }
     };
     let problem = match named {
-        Ok(named) => {
+        Ok((checked, named)) => {
             let request = Request::Submit { jobs, idempotency: None, known: named.known };
-            return state.answer(&caller, request, shown).await;
+            return state.answer(&caller, request, move |reply, _| shown(reply, checked)).await;
         }
         Err(problem) => problem,
     };
@@ -92,9 +94,11 @@ pub async fn submit(
     }
 }
 
-fn shown(reply: &Reply, _: &View) -> Option<Shown> {
+/// `checked`: of how many jobs, from the first on, it is known that the cluster can run them.
+fn shown(reply: &Reply, checked: usize) -> Option<Shown> {
     let Reply::Submitted { jobs } = reply else { return None };
     let jobs: Vec<v1::Job> = jobs.iter().map(|job| conversions::stored_job(job)).collect();
+    let notes = jobs.iter().skip(checked).map(not_checked).collect();
     let array = |job: &v1::Job| job.array.as_ref().map(|of| of.array_id);
     let location = match jobs.as_slice() {
         [first, others @ ..] => match array(first) {
@@ -104,8 +108,21 @@ fn shown(reply: &Reply, _: &View) -> Option<Shown> {
         },
         [] => "/api/v1/jobs".into(),
     };
-    let shown = Shown::new(StatusCode::CREATED, &v1::Submitted { jobs });
+    let shown = Shown::new(StatusCode::CREATED, &v1::Submitted { jobs, notes });
     Some(shown.with(header::LOCATION, location).with(REPLAYED, "false".into()))
+}
+
+fn not_checked(job: &v1::Job) -> v1::SubmissionNote {
+    let name = &job.name;
+    let detail = format!(
+        "whether the cluster as it is could ever run {name} was not found out in time; `headway why {name}` tells once a round has"
+    );
+    v1::SubmissionNote { job_id: job.id, code: "not_checked".into(), detail }
+}
+
+/// Jobs that these specifications become.
+fn elements(of: &[JobSpec]) -> usize {
+    of.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.count() as usize)).sum()
 }
 
 /// The specifications of a body, JSON or YAML by its content type. Long ones are read off the reactor, few at a time.
@@ -140,10 +157,38 @@ fn parse(media: &str, body: &[u8]) -> Result<Vec<JobSpec>, Problem> {
             None => problem,
         }
     })?;
-    match jobs.iter().map(|spec| spec.array.as_ref().map_or(1, |array| array.indices.count() as usize)).sum() {
+    match elements(&jobs) {
         0 => Err(Problem::invalid("no job to submit").field("jobs")),
         1..=MOST_JOBS => Ok(jobs),
         many => Err(Problem::invalid(format!("{many} jobs at once; at most {MOST_JOBS}, elements of arrays counted"))
             .field("jobs")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use headway_engine::record::Job;
+    use headway_types::{IdSource, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn whoever_is_admitted_without_a_look_is_told_so() {
+        let specs = spec::read_submission_yaml(
+            "jobs:\n- {version: 1, name: a, resources: {gpus: 1}, run: {command: x}}\n- {version: 1, name: b, resources: {gpus: 1}, run: {command: x}}",
+        );
+        let (mut ids, now) = (IdSource::seeded(1), Timestamp(0));
+        let jobs = specs.unwrap().into_iter().map(|spec| Arc::new(Job::new(ids.job(now), spec, "ada".into(), now)));
+        let reply = Reply::Submitted { jobs: jobs.collect() };
+        let notes = |checked: usize| {
+            let told: v1::Submitted = serde_json::from_str(&shown(&reply, checked).unwrap().body).unwrap();
+            told.notes.iter().map(|note| (note.code.clone(), note.job_id == told.jobs[1].id)).collect::<Vec<_>>()
+        };
+        let said = |of_second: bool| ("not_checked".to_owned(), of_second);
+        assert_eq!((notes(0), notes(1), notes(2)), (vec![said(false), said(true)], vec![said(true)], vec![]));
+        assert!(!shown(&reply, 2).unwrap().body.contains("notes"));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use headway_types::{JobId, NodeId, ReservationId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// Nodes set aside for some jobs. It is dropped when it is over; the event log keeps that it was.
+/// Nodes set aside for some jobs, or for nobody while they are worked on. It is dropped when it is over; the event log keeps that it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
     pub id: ReservationId,
@@ -23,4 +23,17 @@ pub struct Reservation {
     pub made_at: Timestamp,
     /// Its beginning has been told.
     pub began: bool,
+}
+
+impl Reservation {
+    /// Without members it is for nobody: a maintenance window.
+    #[must_use]
+    pub fn is_maintenance(&self) -> bool {
+        self.projects.is_empty() && self.users.is_empty() && self.jobs.is_empty()
+    }
+
+    /// "demo", "the maintenance psu-swap".
+    pub fn purpose(&self) -> String {
+        if self.is_maintenance() { format!("the maintenance {}", self.name) } else { self.name.clone() }
+    }
 }

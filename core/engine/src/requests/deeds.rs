@@ -4,17 +4,14 @@ use std::sync::Arc;
 
 use crate::engine::Engine;
 use crate::event::{Actor, ArrayDeed, Request, RequestId};
-use crate::outcome::{NodeDeleted, Reply};
+use crate::outcome::{NodeDeleted, Refusal, Reply};
 use crate::record::{Deed, Job, Row};
 
 impl Engine {
     /// Answers a request, and notes what it did.
     pub(crate) fn answer_noting(&mut self, request: RequestId, actor: &Actor, body: Request) -> Reply {
-        let asked = match &body {
-            Request::Once { body, .. } => body,
-            body => body,
-        };
-        let (before, reason, ends) = (self.row_named(asked), asked.reason().cloned(), asked.ends_its_subject());
+        let asked = body.itself();
+        let (before, reason, ends) = (self.row_named(asked), body.reason().cloned(), asked.ends_its_subject());
         let reply = self.answer(actor, body);
         let after = if ends { None } else { row_of(&reply) };
         let subjects = match &reply {
@@ -82,12 +79,41 @@ impl Engine {
             | Request::Rebalance { .. }
             | Request::Reserve { .. }
             | Request::DryRun { .. }
+            | Request::Because { .. }
             | Request::Once { .. } => return None,
         })
     }
 }
 
+impl Engine {
+    /// Whatever the request tells in a person's name is told with the reason.
+    pub(super) fn because(&mut self, actor: &Actor, reason: String, body: Request) -> Result<Reply, Refusal> {
+        self.facts.draft.because = Some(reason);
+        let reply = self.answer(actor, body);
+        self.facts.draft.because = None;
+        Ok(reply)
+    }
+}
+
 impl Request {
+    /// With why it is made; as it is where nobody says why, or where it says so itself.
+    #[must_use]
+    pub fn because(self, reason: Option<String>) -> Self {
+        match reason.filter(|reason| !reason.is_empty() && self.reason().is_none()) {
+            Some(reason) => Self::Because { reason, body: Box::new(self) },
+            None => self,
+        }
+    }
+
+    /// What is asked for, whatever is said of how often and why.
+    #[must_use]
+    pub fn itself(&self) -> &Self {
+        match self {
+            Self::Because { body, .. } | Self::Once { body, .. } => body.itself(),
+            asked => asked,
+        }
+    }
+
     fn reason(&self) -> Option<&String> {
         match self {
             Self::Cancel { reason, .. }
@@ -106,6 +132,8 @@ impl Request {
             | Self::Reject { reason, .. } => reason.as_ref(),
             Self::Array { deed: ArrayDeed::Cancel { reason, .. } | ArrayDeed::Hold { reason }, .. } => reason.as_ref(),
             Self::Rebalance { terms } => terms.reason.as_ref(),
+            Self::Because { reason, .. } => Some(reason),
+            Self::Once { body, .. } => body.reason(),
             _ => None,
         }
     }

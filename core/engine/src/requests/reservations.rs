@@ -1,4 +1,4 @@
-//! Reservations: nodes set aside for some jobs over a span of time. Before it begins only what will have left starts
+//! Reservations: nodes set aside for some jobs, or for nobody (maintenance), over a span of time. Before it begins only what will have left starts
 //! there, which is the planner's business; once it has begun, whoever is no member leaves as from a draining node.
 
 use std::collections::BTreeSet;
@@ -42,7 +42,7 @@ impl Engine {
         let id = reservation.id;
         self.facts.reservations.insert(id, reservation.clone());
         self.facts.draft.reservations.insert(id);
-        let message = format!("{} is set aside for {}", self.nodes_in_words(&reservation.nodes), reservation.name);
+        let message = format!("{} is set aside for {}", self.nodes_in_words(&reservation.nodes), reservation.purpose());
         let note = Note::new("reservation.made", message).by(actor.clone()).with("reservation", &reservation.name);
         self.facts.note(note);
         self.facts.ask_round_for_somebody(format!("reservation {} was made", reservation.name));
@@ -63,8 +63,13 @@ impl Engine {
         if let Some(unknown) = asked.nodes.iter().find(|node| !self.facts.nodes.contains_key(node)) {
             return Err(Refusal::NoSuchNode(*unknown));
         }
-        if asked.projects.is_empty() && asked.users.is_empty() && asked.jobs.is_empty() {
-            return invalid("it must say for whom: projects, users or jobs".into());
+        let has_members = !(asked.projects.is_empty() && asked.users.is_empty() && asked.jobs.is_empty());
+        if has_members == asked.maintenance {
+            let what = match asked.maintenance {
+                true => "maintenance is for nobody: leave out projects, users and jobs",
+                false => "it must say for whom: projects, users or jobs; for nobody it is maintenance",
+            };
+            return invalid(what.into());
         }
         let clash = self
             .facts
@@ -74,7 +79,7 @@ impl Engine {
         if let Some(other) = clash {
             let both: BTreeSet<NodeId> = other.nodes.intersection(&asked.nodes).copied().collect();
             let nodes = self.nodes_in_words(&both);
-            return Err(Refusal::WrongState(format!("{nodes} is set aside for {} at that time", other.name)));
+            return Err(Refusal::WrongState(format!("{nodes} is set aside for {} at that time", other.purpose())));
         }
         Ok(())
     }
@@ -164,6 +169,7 @@ fn end(from: Timestamp, ends: Ends) -> Timestamp {
 fn is_same(known: &Reservation, asked: &ReservationRequest) -> bool {
     asked.from.is_none_or(|from| known.from == from)
         && known.until == end(known.from, asked.ends)
+        && known.is_maintenance() == asked.maintenance
         && (&known.nodes, &known.projects, &known.users, &known.jobs)
             == (&asked.nodes, &asked.projects, &asked.users, &asked.jobs)
 }

@@ -20,7 +20,7 @@ impl<'a> Situation<'a> {
                 return Some(format!("node {name} is drained"));
             }
             if let Some(reservation) = job.and_then(|job| self.shut_out(job, slice.node)) {
-                return Some(format!("node {name} is reserved for {}", reservation.name));
+                return Some(format!("node {name} is reserved for {}", reservation.purpose()));
             }
             let mut gpus = node.inventory.gpus.iter().filter(|gpu| slice.gpus.contains(&gpu.uuid));
             if let Some(broken) = gpus.find(|gpu| gpu.health != GpuHealth::Healthy) {

@@ -249,6 +249,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("put_member", Act::NameMembers),
     ("delete_member", Act::NameMembers),
     ("list_reservations", Act::Look),
+    ("get_reservation", Act::Look),
     ("create_reservation", Act::Operate),
     ("cancel_reservation", Act::Operate),
     ("overview", Act::Look),

@@ -57,6 +57,7 @@ pub fn reservation(of: &Reservation, view: &View) -> v1::Reservation {
         projects: of.projects.iter().cloned().collect(),
         users: of.users.iter().cloned().collect(),
         jobs: of.jobs.iter().map(|job| job.0).collect(),
+        maintenance: of.is_maintenance(),
         active: of.from <= view.at && view.at < of.until,
         made_by: of.by.clone(),
         made_at: time(of.made_at),

@@ -51,6 +51,49 @@ async fn what_is_done_is_told_with_who_why_and_what_it_changed() {
 }
 
 #[tokio::test]
+async fn every_action_and_every_change_takes_a_reason_for_the_audit_and_the_log() {
+    let served = Served::start().await;
+    let job = format!("/jobs/{}", served.submit("ada", JOB, "1").await.id());
+    served.post("ada", &format!("{job}/hold")).await;
+    let release = format!("{job}/release");
+    let released = served.send_json(Method::POST, "ada", &release, &json!({"reason": "the data is there"})).await;
+    assert_eq!(released.body["state"], "queued", "{}", released.body);
+    let events = served.get("eve", &format!("{job}/events")).await.body;
+    assert_eq!(events["items"][0]["message"], "first may start again: the data is there");
+
+    let array = JOB.replace("name: first", "name: sweep, array: 0-1");
+    let array = served.submit("ada", &array, "2").await.body["jobs"][0]["array"]["array_id"].clone();
+    let array = format!("/arrays/{}/release", array.as_str().unwrap());
+    let plan = "/plans/01890000-0000-7000-8000-000000000000/approve".to_owned();
+    let nodes = ["/nodes/n/undrain".to_owned(), "/nodes/n/uncordon".to_owned()];
+    let of_jobs = ["release", "unpin", "checkpoint"].map(|action| format!("{job}/{action}"));
+    for path in of_jobs.into_iter().chain(nodes).chain([array, plan]) {
+        let wrong = served.send_json(Method::POST, "root", &path, &json!({"resaon": "typed in haste"})).await;
+        assert_eq!(wrong.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid", "{path}");
+        assert!(wrong.body["detail"].as_str().unwrap().contains("resaon"), "{path}: {}", wrong.body);
+    }
+
+    let changes = [
+        (Method::PATCH, job.as_str(), json!({"priority": 70})),
+        (Method::PATCH, "/policy", json!({"min_gain": 0.07})),
+        (Method::PUT, "/projects/nlp", json!({})),
+        (Method::PUT, "/projects/nlp/members/ada", json!({"role": "user"})),
+        (Method::PUT, "/users/bob", json!({"role": "operator"})),
+        (Method::PUT, "/secrets/HF_TOKEN", json!({"value": "hunter22"})),
+    ];
+    for (method, path, body) in &changes {
+        let done = served.send_json(method.clone(), "root", &format!("{path}?reason=as%20agreed"), body).await;
+        assert!(done.status.is_success(), "{method} {path}: {}", done.body);
+    }
+    let told = lines(&served, "?actor=root").await;
+    let reasons: Vec<_> = told.iter().map(|line| (&*line.action, line.reason.as_deref())).collect();
+    let expected = ["put_secret", "put_user", "put_member", "put_project", "patch_policy", "update_job"];
+    assert_eq!(reasons, expected.map(|action| (action, Some("as agreed"))));
+    let twice = served.send_json(Method::PATCH, "root", &format!("{job}?reason=a&reason=b"), &json!({})).await;
+    assert_eq!((twice.problem(StatusCode::BAD_REQUEST), &twice.body["field"]), ("bad_request", &json!("reason")));
+}
+
+#[tokio::test]
 async fn a_question_a_dry_run_a_repetition_and_what_changes_nothing_leave_no_line() {
     let served = Served::start().await;
     let id = served.submit("ada", JOB, "1").await.id();

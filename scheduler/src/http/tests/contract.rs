@@ -227,3 +227,27 @@ async fn a_dry_run_says_what_the_planner_foresees_or_why_it_does_not() {
     let refused = served.post("bob", &cancel).await;
     assert_eq!(refused.problem(StatusCode::FORBIDDEN), "forbidden", "it is refused as the request itself would be");
 }
+
+#[tokio::test]
+async fn what_takes_no_key_refuses_one_and_does_nothing() {
+    let served = Served::start().await;
+    let there = Furnished::in_paused(&served).await;
+    let tokens = served.get("root", "/auth/tokens").await.body;
+    let takes_key = |operation: &Value| {
+        operation["parameters"].as_array().into_iter().flatten().any(|one| one["name"] == "Idempotency-Key")
+    };
+    let posts = operations().into_iter().filter(|(method, ..)| method == Method::POST);
+    let mut refused = Vec::new();
+    for (method, path, operation) in posts.filter(|(.., operation)| !takes_key(operation)) {
+        let (concrete, body, _) = there.change(&method, &path);
+        let request = asked(method, "root", &concrete).header("idempotency-key", "k");
+        let request = request.header("content-type", "application/json").body(Body::from(body.to_string()));
+        let answer = served.send(request.unwrap()).await;
+        assert_eq!(answer.problem(StatusCode::BAD_REQUEST), "key_not_taken", "{path}");
+        assert_eq!(answer.body["field"], "Idempotency-Key");
+        assert!(operation["description"].as_str().unwrap().contains("`key_not_taken`"), "{path}");
+        refused.push(operation["operationId"].as_str().unwrap().to_owned());
+    }
+    assert!(refused.len() == 9 && refused.contains(&"create_token".to_owned()), "{refused:?}");
+    assert_eq!(served.get("root", "/auth/tokens").await.body["items"].as_array(), tokens["items"].as_array());
+}

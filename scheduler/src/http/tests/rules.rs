@@ -61,6 +61,38 @@ async fn a_reservation_needs_nodes_that_are_there() {
 }
 
 #[tokio::test]
+async fn a_maintenance_window_is_for_nobody_and_is_found_where_its_location_points() {
+    let served = Served::start().await;
+    let node = served.add_node().await.to_string();
+    let wanted = |more: Value| {
+        let mut wanted = json!({"name": "psu-swap", "nodes": [node], "duration_seconds": 3_600.0});
+        wanted.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        wanted
+    };
+    let ask = async |more: Value| served.send_json(Method::POST, "opal", "/reservations", &wanted(more)).await;
+    for wrong in [json!({}), json!({"maintenance": true, "users": ["ada"]})] {
+        let refused = ask(wrong).await;
+        assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+        assert!(refused.body["detail"].as_str().unwrap().contains("maintenance"), "{}", refused.body);
+    }
+    let made = ask(json!({"maintenance": true})).await;
+    assert_eq!((made.status, &made.body["maintenance"]), (StatusCode::CREATED, &json!(true)), "{}", made.body);
+    let place = made.headers["location"].to_str().unwrap().trim_start_matches("/api/v1").to_owned();
+    let found = served.get("eve", &place).await;
+    assert_eq!((found.status, &found.body["id"]), (StatusCode::OK, &made.body["id"]));
+    assert_eq!((&found.body["maintenance"], &found.body["users"]), (&json!(true), &json!([])));
+
+    // It has begun, so nobody is planned onto the node.
+    let job = served.submit("ada", JOB, "k").await.id();
+    let waits = |answer: &Answer| answer.body["headline"].as_str().is_some_and(|told| told.contains("psu-swap"));
+    served.until("eve", &format!("/jobs/{job}/explain"), waits).await;
+    let deleted = served.send(asked(Method::DELETE, "opal", &place).body(Body::empty()).unwrap()).await;
+    assert_eq!(deleted.status, StatusCode::OK);
+    assert_eq!(served.get("eve", &place).await.problem(StatusCode::NOT_FOUND), "not_found");
+    served.until("eve", &format!("/jobs/{job}"), |answer| answer.body["state"] == "starting").await;
+}
+
+#[tokio::test]
 async fn a_policy_of_an_older_client_resets_nothing_it_does_not_know() {
     let served = Served::start().await;
     let mut policy = served.get("eve", "/policy").await.body;
