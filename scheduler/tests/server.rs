@@ -110,7 +110,7 @@ async fn a_server_is_ready_as_long_as_its_database_answers() {
     let lock_file = std::fs::read_to_string(root.join("data/postmaster.pid")).unwrap();
     let all = family(lock_file.lines().next().unwrap().parse().unwrap());
     assert!(all.len() > 5, "{all:?}");
-    let signal = |which| all.iter().for_each(|pid| drop(kill(*pid, which)));
+    let signal = |which| all.iter().for_each(|pid| kill(*pid, which).unwrap());
     signal(Signal::SIGSTOP);
     let told = becomes(503).await;
     signal(Signal::SIGCONT);
