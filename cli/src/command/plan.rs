@@ -247,7 +247,11 @@ impl<T> Gathered<T> {
     /// Not among the rows: a pipe gets rows alone.
     pub fn tell_of_more(&self, print: &Printer) {
         if self.more && print.format == Format::Table {
-            eprintln!("the newest {} plans; there are more: --limit {}", self.plans.len(), 10 * self.plans.len());
+            let shown = match self.plans.len() {
+                1 => "the newest plan".to_owned(),
+                several => format!("the newest {several} plans"),
+            };
+            eprintln!("{shown}; there are more: --limit {}", 10 * self.plans.len());
         }
     }
 }
