@@ -28,6 +28,17 @@ impl Engine {
         live.reported_at.map(|_| (self.facts.now, live.progress))
     }
 
+    /// What a generation has made by its last report, once its end is decided or it has come to it by itself.
+    pub(crate) fn write_down_what_it_made(&mut self, key: (JobId, Generation)) {
+        let (Some(allocation), Some(seen)) = (self.facts.allocations.get(&key), self.seen.jobs.get(&key.0)) else {
+            return;
+        };
+        let told_at = seen.live.reported_at.filter(|_| allocation.made.is_none());
+        if let Some(made) = told_at.and_then(|at| allocation.made_by(seen.live.progress, at)) {
+            self.facts.edit_allocation(key, |allocation| allocation.made = Some(made));
+        }
+    }
+
     /// The expectation that a generation runs under is over: writes down what came of it, where any of it was measured.
     pub(crate) fn settle_expectation(&mut self, key: (JobId, Generation)) {
         let Some(allocation) = self.facts.allocations.get(&key) else { return };

@@ -252,10 +252,7 @@ impl Engine {
             return;
         }
         seen.moving = moves.then_some(Moving::Stopping { since: now, leaves, to });
-        let (progress, told_at) = (seen.live.progress, seen.live.reported_at);
-        if let Some(made) = told_at.and_then(|at| self.facts.allocations.get(&key)?.made_by(progress, at)) {
-            self.facts.edit_allocation(key, |allocation| allocation.made = Some(made));
-        }
+        self.write_down_what_it_made(key);
         self.settle_expectation(key);
         self.facts.advance(key, AllocationPhase::Stopping);
         self.facts.tell_why_it_ends(key, cause);
@@ -347,6 +344,7 @@ impl Engine {
             None => return self.facts.impossible("a job that is not kept has succeeded", Some(id), None),
         };
         if self.transition(id, JobEvent::Succeed) {
+            self.write_down_what_it_made((id, generation));
             self.settle_expectation((id, generation));
             self.facts.edit_allocation((id, generation), |allocation| allocation.complete = true);
             self.facts.count_spent((id, generation));

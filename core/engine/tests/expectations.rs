@@ -4,6 +4,7 @@
 mod harness;
 
 use harness::{Cluster, spec, training};
+use headway_engine::event::Request;
 use headway_engine::record::ModelFamily;
 use headway_types::{GroupOutcome, JobId, Seconds, Sequences};
 
@@ -41,11 +42,27 @@ fn the_end_of_a_generation_tells_what_came_of_its_grant() {
 }
 
 #[test]
+fn what_a_generation_made_is_kept_however_it_ends() {
+    for stopped in [false, true] {
+        let (mut cluster, job) = trained(100);
+        assert_eq!(cluster.allocation(job).made, None, "it goes on");
+        if stopped {
+            cluster.request(Request::Hold { job, reason: None });
+        }
+        cluster.end(job, if stopped { &GroupOutcome::Stopped } else { &GroupOutcome::Succeeded });
+        let made = cluster.allocation(job).made.expect("it trained");
+        let batch = Sequences(16).tokens(256);
+        assert!((1.0..1.5).contains(&(made.goodput().unwrap().0 / batch.0)), "{made:?}");
+        assert!((made.within.0 - 100.0).abs() < 1.5, "{made:?}");
+    }
+}
+
+#[test]
 fn what_never_trained_tells_nothing() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(spec("idle", 4, 4, Some(training(true))));
     cluster.start(job);
     assert!(cluster.allocation(job).expectation.is_some());
     cluster.end(job, &GroupOutcome::Succeeded);
-    assert_eq!(cluster.realised, []);
+    assert_eq!((cluster.realised.as_slice(), cluster.allocation(job).made), ([].as_slice(), None));
 }

@@ -3,7 +3,7 @@
 
 mod harness;
 
-use harness::{Cluster, elastic, node_id, rigid};
+use harness::{Cluster, elastic, follow, node_id, rigid};
 use headway_engine::event::{Actor, Event, Known, Rebalancing, Request, RequestId, Scope};
 use headway_engine::record::{AutoApprove, JobState, MoveWindow, PlanState, PolicyMode, PolicySettings};
 use headway_engine::{Refusal, Reply};
@@ -79,6 +79,50 @@ fn a_forced_size_is_proposed_against_cooldowns_and_carried_out_when_approved() {
     assert_eq!(record.state, PlanState::Superseded, "{:?}", cluster.messages);
     let told = record.adopted.as_ref().unwrap();
     assert_eq!((told.at, &told.by), (adopted, &Actor::User("ada".into())), "whatever took its place since");
+}
+
+/// Proposes, approves, and sees to it that jobs stop and start as they are told.
+fn carry_out(cluster: &mut Cluster, terms: Rebalancing) -> PlanId {
+    let (plan, _) = proposed(cluster, terms).unwrap();
+    let reply = cluster.request(Request::Approve { plan });
+    assert!(matches!(reply, Reply::Plan(_)), "{reply:?}");
+    follow(cluster, &[0]);
+    plan
+}
+
+/// What takes back what a plan has moved.
+fn way_back(cluster: &Cluster, plan: PlanId) -> Vec<Force> {
+    let record = &cluster.plans[&plan];
+    let before = record.plan.parent.map(|parent| &*cluster.plans[&parent].plan);
+    cluster.engine.view().undo(&record.plan, before)
+}
+
+#[test]
+fn what_a_plan_moved_is_taken_back_as_far_as_it_lives() {
+    let (mut cluster, [one, two]) = sharing();
+    set(&mut cluster, |policy| policy.mode = PolicyMode::Paused);
+    let force = vec![Force::size(one, GpuCount(2)), Force::size(two, GpuCount(6))];
+    let plan = carry_out(&mut cluster, Rebalancing { force, ..Rebalancing::default() });
+    assert_eq!((gpus(&cluster, one), gpus(&cluster, two)), (2, 6), "{:?}", cluster.messages);
+
+    let force = way_back(&cluster, plan);
+    let of_type = |force: &Force| force.gpu_type.as_ref().map(|of| of.0.clone());
+    let told: Vec<_> = force.iter().map(|one| (one.job, one.gpus, of_type(one))).collect();
+    let emulated = || Some("emulated".to_owned());
+    assert_eq!(told, [(one, Some(GpuCount(6)), emulated()), (two, Some(GpuCount(2)), emulated())]);
+    let back = carry_out(&mut cluster, Rebalancing { force, undoes: Some(plan), ..Rebalancing::default() });
+    assert_eq!((gpus(&cluster, one), gpus(&cluster, two)), (6, 2), "{:?}", cluster.messages);
+    let record = &cluster.plans[&back];
+    assert_eq!((&record.state, record.terms.as_ref().unwrap().undoes), (&PlanState::Adopted, Some(plan)));
+    assert!(record.plan.report.trigger.contains("asked to take back what plan"), "{}", record.plan.report.trigger);
+
+    cluster.request(Request::Hold { job: two, reason: None });
+    follow(&mut cluster, &[0]);
+    let left: Vec<JobId> = way_back(&cluster, back).iter().map(|force| force.job).collect();
+    assert_eq!(left, [one], "who wants no GPUs now is given none back");
+    cluster.request(Request::Cancel { job: one, reason: None, grace: None });
+    follow(&mut cluster, &[0]);
+    assert_eq!(way_back(&cluster, back), []);
 }
 
 #[test]

@@ -152,7 +152,7 @@ async fn outcomes(cluster: &Cluster, moves: &[Move], adopted: Timestamp) -> Resu
             after: after.get(&one.job),
             lives: view.jobs.get(&one.job).is_some_and(|shown| !shown.job.state.is_final()),
         };
-        MoveOutcome::of(one, adopted, around, live(one.job, &view))
+        MoveOutcome::of(one, around, live(one.job, &view))
     };
     Ok(moves.iter().map(of).collect())
 }
@@ -177,7 +177,9 @@ fn past_plan(of: &PlanSummary, adopted: Timestamp, moves: &[Move], outcomes: &[M
             measured = [measured[0] + before.0, measured[1] + after];
         }
     }
-    let gain = |[before, after]: [f64; 2]| (before > 0.0).then(|| 100.0 * (after / before - 1.0));
+    let gain = |[before, after]: [f64; 2]| {
+        (before > 0.0).then(|| 100.0 * (after / before - 1.0)).filter(|gain| gain.is_finite())
+    };
     v1::PastPlan {
         id: of.id.0,
         adopted_at: conversions::time(adopted),
@@ -192,5 +194,152 @@ fn past_plan(of: &PlanSummary, adopted: Timestamp, moves: &[Move], outcomes: &[M
         realised_gain_pct: gain(measured),
         predicted_lost_gpu_hours: known().fold(0.0, |sum, (one, _)| sum + hours(one, one.downtime.0)),
         realised_lost_gpu_hours: known().fold(0.0, |sum, (one, downtime)| sum + hours(one, downtime.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use headway_engine::event::Actor;
+    use headway_engine::record::{Adoption, PlanState};
+    use headway_types::plan::MoveKind;
+    use headway_types::{GpuCount, IdSource, Seconds, Tier, TokensPerSecond};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ADOPTED: Timestamp = Timestamp(1_790_000_000_000_000);
+
+    fn summary() -> PlanSummary {
+        PlanSummary {
+            id: IdSource::seeded(1).plan(ADOPTED),
+            parent: None,
+            made_at: ADOPTED,
+            state: PlanState::Superseded,
+            decided_at: Some(ADOPTED),
+            decided_by: Some(Actor::Scheduler),
+            adopted: Some(Adoption { at: ADOPTED, by: Actor::User("ada".into()) }),
+            trigger: "ada asked for it".into(),
+            objective_before: 1.0,
+            objective: 2.0,
+            bound: None,
+            gap: None,
+            moves: 1,
+        }
+    }
+
+    /// A move that is predicted to cost 36 s and to change a goodput so.
+    fn predicted(kind: MoveKind, gpus: [u32; 2], before: f64, after: f64) -> Move {
+        Move {
+            job: IdSource::seeded(2).job(ADOPTED),
+            kind,
+            from_gpus: GpuCount(gpus[0]),
+            to_gpus: GpuCount(gpus[1]),
+            from_configuration: None,
+            to_configuration: None,
+            goodput_before: TokensPerSecond(before),
+            goodput_after: TokensPerSecond(after),
+            downtime: Seconds(36.0),
+            pays_back_after: None,
+            reason: "it grows".into(),
+        }
+    }
+
+    fn grows(before: f64, after: f64) -> Move {
+        predicted(MoveKind::Reconfigure(Tier::Migration), [4, 8], before, after)
+    }
+
+    fn came(of: &Move, state: MoveState, before: f64, after: Option<f64>) -> MoveOutcome {
+        MoveOutcome {
+            job: of.job,
+            state,
+            downtime: after.map(|_| Seconds(72.0)),
+            goodput_before: Some(TokensPerSecond(before)),
+            goodput_after: after.map(TokensPerSecond),
+            measured_for: after.map(|_| Seconds(60.0)),
+        }
+    }
+
+    fn past(moves: &[Move], outcomes: &[MoveOutcome]) -> v1::PastPlan {
+        past_plan(&summary(), ADOPTED, moves, outcomes)
+    }
+
+    #[test]
+    fn a_plan_is_told_by_what_its_measured_moves_were_to_bring_and_brought() {
+        let start = predicted(MoveKind::Start, [0, 2], 0.0, 50.0);
+        let moves = [grows(100.0, 150.0), predicted(MoveKind::Preempt, [2, 0], 100.0, 0.0), grows(1.0, 9.0), start];
+        let outcomes = [
+            came(&moves[0], MoveState::Done, 110.0, Some(143.0)),
+            came(&moves[1], MoveState::Done, 90.0, None),
+            // Not measured yet: of this one nothing is told.
+            came(&moves[2], MoveState::Starting, 90.0, None),
+            came(&moves[3], MoveState::Done, 0.0, Some(40.0)),
+        ];
+        let told = past(&moves, &outcomes);
+        assert_eq!((told.starts, told.moves, told.done, told.under_way, told.overtaken), (1, 3, 2, 1, 0));
+        assert_eq!(told.predicted_gain_pct, Some(-25.0), "150 of 200");
+        assert_eq!(told.realised_gain_pct.map(f64::round), Some(-28.0), "143 of 200");
+        assert_eq!((told.predicted_lost_gpu_hours, told.realised_lost_gpu_hours), (0.04, 0.08), "of four GPUs");
+        assert_eq!(told.adopted_by.as_deref(), Some("user:ada"));
+    }
+
+    #[test]
+    fn of_what_was_not_measured_no_gain_is_told() {
+        let moves = [grows(100.0, 150.0), predicted(MoveKind::Preempt, [2, 0], 100.0, 0.0)];
+        let overtaken = moves.each_ref().map(|one| came(one, MoveState::Overtaken, 100.0, None));
+        let told = past(&moves, &overtaken);
+        assert_eq!((told.predicted_gain_pct, told.realised_gain_pct, told.overtaken), (None, None, 2));
+        let started = [predicted(MoveKind::Start, [0, 2], 0.0, 50.0)];
+        let told = past(&started, &[came(&started[0], MoveState::Done, 0.0, Some(40.0))]);
+        assert_eq!((told.predicted_gain_pct, told.realised_gain_pct), (None, None), "a start moves nobody");
+    }
+
+    fn some_moves() -> impl Strategy<Value = Vec<Move>> {
+        let goodput = || prop_oneof![1e-3..1e6_f64, 1e-300..1e-290_f64, 1e290..1e300_f64];
+        let one = (goodput(), goodput(), 1..9_u32, 0..9_u32).prop_map(|(before, after, from, to)| match to {
+            0 => predicted(MoveKind::Preempt, [from, 0], before, 0.0),
+            to => predicted(MoveKind::Reconfigure(Tier::Migration), [from, to], before, after),
+        });
+        prop::collection::vec(one, 1..12)
+    }
+
+    /// Exactly at the predicted rates, as far as there is a rate.
+    fn as_predicted(of: &Move) -> MoveOutcome {
+        let after = Some(of.goodput_after.0).filter(|_| of.to_gpus.0 > 0);
+        came(of, MoveState::Done, of.goodput_before.0, after)
+    }
+
+    proptest! {
+        #[test]
+        fn jobs_that_run_as_predicted_gain_what_was_predicted(moves in some_moves()) {
+            let told = past(&moves, &moves.iter().map(as_predicted).collect::<Vec<_>>());
+            prop_assert_eq!(told.realised_gain_pct, told.predicted_gain_pct);
+            prop_assert_eq!(told.done as usize, moves.len());
+        }
+
+        #[test]
+        fn a_gain_is_a_number_and_no_more_than_all_is_lost(moves in some_moves(), factors in prop::array::uniform12(0.0..1e12_f64)) {
+            let faster = |(of, factor): (&Move, &f64)| {
+                let came = as_predicted(of);
+                MoveOutcome { goodput_after: came.goodput_after.map(|rate| TokensPerSecond(rate.0 * factor)), ..came }
+            };
+            let told = past(&moves, &moves.iter().zip(&factors).map(faster).collect::<Vec<_>>());
+            for gain in [told.predicted_gain_pct, told.realised_gain_pct].into_iter().flatten() {
+                prop_assert!(gain.is_finite() && gain >= -100.0, "{gain}");
+            }
+            let lost = [told.predicted_lost_gpu_hours, told.realised_lost_gpu_hours];
+            prop_assert!(lost.iter().all(|hours| hours.is_finite() && *hours >= 0.0), "{lost:?}");
+        }
+
+        #[test]
+        fn moves_that_were_overtaken_change_no_gain(moves in some_moves(), others in some_moves()) {
+            let alone = past(&moves, &moves.iter().map(as_predicted).collect::<Vec<_>>());
+            let overtaken = others.iter().map(|one| came(one, MoveState::Overtaken, one.goodput_before.0, None));
+            let outcomes: Vec<_> = moves.iter().map(as_predicted).chain(overtaken).collect();
+            let told = past(&[moves, others.clone()].concat(), &outcomes);
+            prop_assert_eq!(told.realised_gain_pct, alone.realised_gain_pct);
+            prop_assert_eq!(told.predicted_gain_pct, alone.predicted_gain_pct);
+            prop_assert_eq!(told.overtaken as usize, others.len());
+            prop_assert_eq!(told.realised_lost_gpu_hours, alone.realised_lost_gpu_hours);
+        }
     }
 }

@@ -50,7 +50,7 @@ pub struct Allocation {
     /// Progress from which it trains.
     #[serde(default)]
     pub progress_from: Option<Tokens>,
-    /// What it had made of it by its last report, once its end was decided.
+    /// What it had made of it by its last report, once its end was decided or its job was done.
     #[serde(default)]
     pub made: Option<Made>,
     /// Newest committed checkpoint of this generation.

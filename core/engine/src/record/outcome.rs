@@ -1,7 +1,7 @@
 //! What came of a plan's moves: each is told by what the job got first after the plan was adopted, beside what it had before.
 
 use headway_types::plan::MoveKind;
-use headway_types::{JobId, Move, Seconds, Timestamp, TokensPerSecond};
+use headway_types::{JobId, Move, Seconds, Tier, TokensPerSecond};
 
 use super::{Allocation, AllocationPhase};
 
@@ -46,54 +46,61 @@ pub struct Around<'a> {
 }
 
 impl MoveOutcome {
-    /// What came of a move of a plan adopted at `adopted`; a running generation is measured by `live`.
+    /// What came of a move of a plan that was adopted; a running generation is measured by `live`.
     #[must_use]
-    pub fn of(one: &Move, adopted: Timestamp, around: Around<'_>, live: Option<super::Made>) -> Self {
+    pub fn of(one: &Move, around: Around<'_>, live: Option<super::Made>) -> Self {
         let measured = |of: &Allocation| match of.phase() {
-            AllocationPhase::Running => live,
+            AllocationPhase::Running => of.made.or(live),
             _ => of.made,
         };
-        let (before, after) = (around.before.and_then(measured), around.after.and_then(measured));
-        let state = state(one, adopted, around);
-        let as_meant = state == MoveState::Done;
+        let state = state(one, around);
+        // A start leaves nothing, and what is granted after a change in place or a preemption is no longer of this move.
+        let left = around.before.filter(|_| one.from_gpus.0 > 0);
+        let granted = one.kind != MoveKind::Preempt && !is_in_place(one, around.before);
+        let led_to = around.after.filter(|_| state == MoveState::Done && granted);
+        let made = led_to.and_then(measured);
         Self {
             job: one.job,
             state,
-            downtime: around
-                .after
-                .filter(|_| as_meant && one.to_gpus.0 > 0)
-                .and_then(|after| downtime(around.before, after)),
-            goodput_before: before.and_then(|made| made.goodput()).filter(|_| one.from_gpus.0 > 0),
-            goodput_after: after.filter(|_| as_meant).and_then(|made| made.goodput()),
-            measured_for: after.filter(|_| as_meant).map(|made| made.within),
+            downtime: led_to.and_then(|after| downtime(left, after)),
+            goodput_before: left.and_then(measured).and_then(|made| made.goodput()),
+            goodput_after: made.and_then(|made| made.goodput()),
+            measured_for: made.map(|made| made.within),
         }
     }
 }
 
-fn state(one: &Move, adopted: Timestamp, Around { before, after, lives }: Around<'_>) -> MoveState {
-    let stopped = before.and_then(|before| before.stopping_at).filter(|at| *at >= adopted);
+/// Whether the generation that was there goes on: of a live change, and of a layout that was changed in memory.
+fn is_in_place(one: &Move, before: Option<&Allocation>) -> bool {
+    let is_changed = |held: &Allocation| held.configuration == one.to_configuration;
+    match one.kind {
+        MoveKind::Reconfigure(Tier::Layout) => before.is_some_and(is_changed),
+        MoveKind::Reconfigure(tier) => tier.is_live(),
+        MoveKind::Start | MoveKind::Preempt => false,
+    }
+}
+
+fn state(one: &Move, Around { before, after, lives }: Around<'_>) -> MoveState {
+    // Nobody decided on its end.
+    let ended_by_itself = before.is_some_and(|held| held.stopping_at.is_none());
     match (one.kind, after) {
-        (MoveKind::Reconfigure(tier), _) if tier.is_live() => match before {
+        _ if is_in_place(one, before) => match before {
             Some(held) if held.configuration == one.to_configuration => MoveState::Done,
             Some(held) if held.phase() == AllocationPhase::Running => MoveState::Waiting,
             _ => MoveState::Overtaken,
         },
         (MoveKind::Preempt, None) => match before.map(Allocation::phase) {
             Some(AllocationPhase::Stopping) => MoveState::Stopping,
+            Some(AllocationPhase::Ended) if ended_by_itself => MoveState::Overtaken,
             Some(AllocationPhase::Ended) | None => MoveState::Done,
             Some(_) => MoveState::Waiting,
         },
-        (MoveKind::Preempt, Some(_)) => {
-            if stopped.is_some() {
-                MoveState::Done
-            } else {
-                MoveState::Overtaken
-            }
-        }
+        (MoveKind::Preempt, Some(_)) if ended_by_itself => MoveState::Overtaken,
+        (MoveKind::Preempt, Some(_)) => MoveState::Done,
         (_, Some(got)) if got.placement.gpus() == one.to_gpus => match got.phase() {
             _ if got.training_at.is_some() => MoveState::Done,
-            // A job that is not modelled never tells of its first step.
-            AllocationPhase::Running if got.configuration.is_none() => MoveState::Done,
+            // A job that is not modelled never tells of its first step. What was done stays so when it ends.
+            _ if got.configuration.is_none() && got.launched_at.is_some() => MoveState::Done,
             AllocationPhase::Preparing | AllocationPhase::Launching | AllocationPhase::Running => MoveState::Starting,
             AllocationPhase::Stopping | AllocationPhase::Ended => MoveState::Overtaken,
         },
@@ -111,3 +118,6 @@ fn downtime(before: Option<&Allocation>, after: &Allocation) -> Option<Seconds> 
     let stopping = before.and_then(|before| Some(before.ended_at?.since(before.stopping_at?)));
     Some(Seconds(starting.0 + stopping.map_or(0.0, |took| took.0)))
 }
+
+#[cfg(test)]
+mod tests;
