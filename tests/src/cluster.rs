@@ -331,17 +331,36 @@ impl Cluster {
 
     /// Runs a command to its end, and returns what it wrote; it must succeed.
     pub fn command(&self, arguments: &[&str]) -> String {
+        let (code, out, err) = self.run(arguments);
+        assert_eq!(code, Some(0), "headway {}: {err}{out}", arguments.join(" "));
+        out
+    }
+
+    /// What a command tells programs.
+    pub fn told(&self, arguments: &[&str]) -> serde_json::Value {
+        let out = self.command(&[&["-o", "json"], arguments].concat());
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("headway {}: {error}: {out}", arguments.join(" ")))
+    }
+
+    /// Runs a command that must fail: its exit code, and what it complained of.
+    pub fn refused(&self, arguments: &[&str]) -> (i32, String) {
+        let (code, out, err) = self.run(arguments);
+        assert_ne!(code, Some(0), "headway {}: {out}", arguments.join(" "));
+        (code.unwrap_or(-1), err)
+    }
+
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
         let output = std::process::Command::new(crate::process::binary())
             .args(arguments)
             .env("XDG_CONFIG_HOME", self.dir.path().join("config"))
             .env("HEADWAY_URL", &self.url)
             .env("HEADWAY_TOKEN", TOKEN)
             .env_remove("HEADWAY_TOKEN_FILE")
+            .stdin(std::process::Stdio::null())
             .output()
             .expect("running headway");
         let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        assert!(output.status.success(), "headway {}: {err}{out}", arguments.join(" "));
-        out
+        (output.status.code(), out, err)
     }
 
     /// `kill -9` of an agent; its workers live on.
