@@ -254,23 +254,20 @@ fn row(job: &Job, now: DateTime<Utc>) -> Vec<String> {
 
 /// The line of an array: what its elements have in common, and how far they are.
 fn array_row(first: &Job, of: &Array, now: DateTime<Utc>) -> Vec<String> {
-    let running = ["running", "starting", "stopping"].iter().filter_map(|state| of.by_state.get(*state)).sum::<u32>();
-    let ended = ["succeeded", "failed", "cancelled"].iter().filter_map(|state| of.by_state.get(*state)).sum::<u32>();
+    let of_states = |states: &[&str]| states.iter().filter_map(|state| of.by_state.get(*state)).sum::<u32>();
+    let ended = of_states(&["succeeded", "failed", "cancelled"]);
+    let state = match (of_states(&["running", "starting", "stopping"]), of_states(&["held"])) {
+        _ if ended == of.count => "ended",
+        (1.., _) => "running",
+        // Whoever waits for its turn is not held.
+        (0, held) if held > 0 && held + ended == of.count => "held",
+        _ => "queued",
+    };
     let mut cells = vec!["-".to_owned(); COLUMNS.len()];
     let known = [
         (0, short(&of.id.to_string()).to_owned()),
         (1, array::called(of)),
-        (
-            2,
-            if ended == of.count {
-                "ended"
-            } else if running > 0 {
-                "running"
-            } else {
-                "queued"
-            }
-            .to_owned(),
-        ),
+        (2, state.to_owned()),
         (3, format!("{}×{}", of.count, first.gpus_max)),
         (4, of.owner.clone()),
         (5, age((now - of.submitted_at).num_milliseconds() as f64 / 1_000.0)),
@@ -412,6 +409,18 @@ pub mod tests {
         assert_eq!(told, "none waits or runs; --all shows 4 that have ended");
         assert!(nobody(&totals(&[]), false).starts_with("no jobs; headway submit"));
         assert_eq!(nobody(&totals(&[]), true), "there is no such job");
+    }
+
+    #[test]
+    fn an_array_is_held_where_none_of_it_may_run() {
+        let state = |by_state: &[(&str, u32)]| {
+            array_row(&jobs()[0], &array::tests::array(1, "sweep", by_state), now()).swap_remove(2)
+        };
+        assert_eq!(state(&[("held", 100)]), "held");
+        assert_eq!(state(&[("held", 60), ("failed", 40)]), "held");
+        assert_eq!(state(&[("held", 60), ("queued", 40)]), "queued");
+        assert_eq!(state(&[("held", 60), ("running", 40)]), "running");
+        assert_eq!(state(&[("failed", 100)]), "ended");
     }
 
     #[test]

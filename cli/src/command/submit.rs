@@ -122,6 +122,12 @@ fn submissions(submit: &Submit) -> Result<Vec<Submission>, Failure> {
 }
 
 async fn submitted(client: &Client, print: &Printer, from: &Submission, reply: &Submitted) -> Result<(), Failure> {
+    let told = |detail: &str| eprintln!("headway: {}: {detail}", from.source);
+    match reply.notes.as_slice() {
+        [] => {}
+        [only] => told(&only.detail),
+        [first, others @ ..] => told(&format!("{}; likewise of {} more", first.detail, others.len())),
+    }
     match print.format {
         Format::Table => {
             let mut told = BTreeSet::new();
