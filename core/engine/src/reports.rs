@@ -2,7 +2,7 @@
 //! that is not the job's newest teach nothing and commit nothing.
 
 mod inventory;
-pub(crate) mod pace;
+mod pace;
 mod plausible;
 mod refusals;
 mod registration;

@@ -244,7 +244,7 @@ fn silence_of_the_scheduler_itself_is_no_hang() {
 }
 
 #[test]
-fn a_job_leaves_a_node_whose_ranks_keep_the_others_waiting() {
+fn ranks_that_keep_the_others_waiting_are_one_word_against_their_node_however_long() {
     let mut cluster = Cluster::new(&[4, 4, 4]);
     let job = cluster.submit(spec("wide", 8, 8, Some(training(true))));
     cluster.start(job);
@@ -257,7 +257,6 @@ fn a_job_leaves_a_node_whose_ranks_keep_the_others_waiting() {
     assert_eq!(cluster.count("job.straggler"), 1, "it is one word, however long they stay slow");
     assert_eq!(cluster.node(nodes[1]).health.accusers.len(), 1);
     assert_eq!((standing(&cluster, nodes[0]), standing(&cluster, nodes[1])), ("good", "good"));
-    assert!(matches!(cluster.state(job), JobState::Stopping { .. }), "{:?}", cluster.state(job));
 }
 
 #[test]

@@ -13,8 +13,6 @@ use crate::seen::Pace;
 const SLOW: f64 = 1.5;
 /// Reports in a row after which a slow rank counts against its node.
 const SLOW_IN_A_ROW: u32 = 3;
-/// So often found slow, the job itself leaves the node.
-pub(crate) const STAYS_SLOW: u32 = 2;
 /// A rank's word older than this says nothing about now.
 const STALE: Seconds = Seconds(180.0);
 
@@ -49,18 +47,8 @@ impl Engine {
             }
         }
         let Some((rank, ratio)) = stragglers.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)) else { return };
-        let times = seen.slow_nodes.entry(node).or_default();
-        *times = times.saturating_add(1);
-        match *times {
-            1 => self.tell_straggler(node, job, rank, ratio),
-            STAYS_SLOW => {
-                self.facts.ask_round(format!(
-                    "{} may leave node {}",
-                    self.facts.job_name(job),
-                    self.facts.node_name(node)
-                ));
-            }
-            _ => {}
+        if seen.slow_nodes.insert(node) {
+            self.tell_straggler(node, job, rank, ratio);
         }
     }
 

@@ -8,7 +8,6 @@ use headway_types::{GpuHealth, GpuUuid, JobId, NodeId};
 
 use super::Situation;
 use crate::record::{Allocation, Job, NodePolicy, Reservation, lineage};
-use crate::reports::pace::STAYS_SLOW;
 
 impl<'a> Situation<'a> {
     /// Why a job cannot stay where it is, in words; `None` if it can.
@@ -27,12 +26,9 @@ impl<'a> Situation<'a> {
             if let Some(broken) = gpus.find(|gpu| gpu.health != GpuHealth::Healthy) {
                 return Some(format!("GPU {} of node {name} is broken", broken.index));
             }
-            let slow = seen.and_then(|seen| seen.slow_nodes.get(&slice.node)).copied().unwrap_or(0);
-            // A job that is slow wherever it runs has taken its word back, and stays.
-            let suspected = |job: &Job| slow >= STAYS_SLOW && job.suspects.contains(&slice.node);
-            let leaves = |job: &Job| suspected(job) || (slow > 0 && !node.health.is_trusted());
+            let slow = seen.is_some_and(|seen| seen.slow_nodes.contains(&slice.node));
             let beside = |job: &Job| self.has_room_beside(slice.node, slice.gpus.len(), &job.spec.role().nodes);
-            let better = job.is_some_and(|job| leaves(job) && beside(job));
+            let better = slow && !node.health.is_trusted() && job.is_some_and(|job| beside(job));
             better.then(|| format!("node {name} keeps its other ranks waiting"))
         })
     }
