@@ -11,9 +11,11 @@ use headway_engine::{Reply, View};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+type How = dyn Fn(&Reply, &View) -> Option<Shown> + Send + Sync;
+
 /// How the reply to a request is shown.
 #[derive(Clone)]
-pub struct Show(Arc<dyn Fn(&Reply, &View) -> Option<Shown> + Send + Sync>);
+pub struct Show(Arc<How>);
 
 impl Show {
     pub fn new(how: impl Fn(&Reply, &View) -> Option<Shown> + Send + Sync + 'static) -> Self {

@@ -142,7 +142,7 @@ async fn what_it_brought_is_in_the_history(cluster: &Cluster, id: &str) {
     assert!((-75.0..0.0).contains(&predicted), "half its GPUs cost it some goodput: {past}");
     assert!((realised - predicted).abs() < 40.0, "{past}");
     assert!(gain("realised_lost_gpu_hours") > 0.0 && gain("predicted_lost_gpu_hours") > 0.0, "{past}");
-    let rest = cluster.client.plan_history(Some(50)).await.unwrap();
+    let rest = cluster.client.plan_history(None, Some(50)).await.unwrap();
     let rest = rest.items.iter().find(|past| past.id.to_string() == id).unwrap();
     assert_eq!((rest.predicted_gain_pct, rest.done), (Some(predicted), 1));
     assert!(rest.realised_gain_pct.is_some_and(f64::is_finite), "{rest:?}");
