@@ -1,5 +1,6 @@
 //! Axum's extractors with our errors: whatever is wrong with a path, a query or a body comes back as problem+json.
 
+use axum::body::HttpBody as _;
 use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
@@ -20,11 +21,14 @@ impl<T: Serialize> IntoResponse for Json<T> {
     }
 }
 
-/// An absent body is `None`: what it would say has defaults.
+/// An absent or empty body is `None`, whatever its type is said to be: what it would say has defaults.
 impl<S: Send + Sync, T: serde::de::DeserializeOwned> OptionalFromRequest<S> for Json<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Option<Self>, Problem> {
+        if request.body().is_end_stream() {
+            return Ok(None);
+        }
         let body = <axum::Json<T> as OptionalFromRequest<S>>::from_request(request, state).await?;
         Ok(body.map(|axum::Json(value)| Self(value)))
     }

@@ -283,7 +283,7 @@ mod tests {
         let told = past(&moves, &outcomes);
         assert_eq!((told.starts, told.moves, told.done, told.under_way, told.overtaken), (1, 3, 2, 1, 0));
         assert_eq!(told.predicted_gain_pct, Some(-25.0), "150 of 200");
-        assert_eq!(told.realised_gain_pct.map(f64::round), Some(-28.0), "143 of 200");
+        assert_eq!(told.realised_gain_pct.map(|gain| (gain * 10.0).round()), Some(-285.0), "143 of 200");
         assert_eq!((told.predicted_lost_gpu_hours, told.realised_lost_gpu_hours), (0.04, 0.08), "of four GPUs");
         assert_eq!(told.adopted_by.as_deref(), Some("user:ada"));
     }
