@@ -54,8 +54,9 @@ fn ranks(cluster: &Cluster) -> Vec<(String, i32)> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
         let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
         let environment = String::from_utf8_lossy(&environment).into_owned();
-        let variable = |name: &str| environment.split('\0').find_map(|one| one.strip_prefix(name)?.strip_prefix('='));
-        let Some(socket) = variable("HEADWAY_SOCKET") else { continue };
+        // The shell beside a worker has it as it travelled there, behind another name.
+        let socket = environment.split('\0').find_map(|one| Some(one.split_once("HEADWAY_SOCKET=")?.1));
+        let Some(socket) = socket else { continue };
         if let Some(node) = socket.strip_prefix(&format!("{}/", cluster.dir().display())) {
             found.push((node.to_owned(), pid));
         }
