@@ -72,7 +72,11 @@ fn variables(pid: i32) -> BTreeMap<String, String> {
         .split(|byte| *byte == 0)
         .filter_map(|variable| {
             let text = String::from_utf8_lossy(variable);
-            text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+            let (name, value) = text.split_once('=')?;
+            // The shell around a worker has them as they travelled there, behind another name.
+            let (name, value) =
+                value.split_once('=').filter(|_| name.starts_with("HEADWAY_CARRIED_")).unwrap_or((name, value));
+            Some((name.to_owned(), value.to_owned()))
         })
         .collect()
 }
