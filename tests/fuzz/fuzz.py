@@ -51,9 +51,12 @@ class Cluster:
         data = None if body is None else json.dumps(body).encode()
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
         request = urllib.request.Request(f"{self.url}/api/v1{path}", data, headers, method=method)
-        with urllib.request.urlopen(request, timeout=60) as reply:
-            text = reply.read()
-            return json.loads(text) if text else None
+        try:
+            with urllib.request.urlopen(request, timeout=60) as reply:
+                text = reply.read()
+                return json.loads(text) if text else None
+        except urllib.error.HTTPError as refused:
+            raise SystemExit(f"{method} {path}: {refused.code} {refused.read().decode()}") from refused
 
     def stop(self):
         self.process.send_signal(signal.SIGTERM)

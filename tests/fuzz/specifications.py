@@ -16,7 +16,7 @@ RIGHT = [
         },
         "elastic": {"min_runtime": "1m", "max_resizes_per_hour": 2, "max_overhead_pct": 3, "min_share": 0.5},
         "limits": {"time": "1h", "max_restarts": 2}, "deadline": "2099-12-24T18:00:00Z", "budget": {"gpu_hours": 5},
-        "run": {"per": "gpu", "workdir": "/tmp", "command": ["true", "{rank}"], "env": {"A": "b"}},
+        "run": {"per": "gpu", "workdir": "/tmp", "command": ["true", "{python}"], "env": {"A": "b"}},
     },
     {
         "version": 1, "name": "sweep", "project": "nlp", "array": {"range": "0-3", "parallel": 2}, "after": [{"job": "short", "on": "any"}],
@@ -30,13 +30,13 @@ RIGHT = [
         },
     },
     {
-        "version": 1, "name": "labelled", "project": "nlp", "array": "1,3,5-9:2%1", "after": ["short"],
+        "version": 1, "name": "labelled", "project": "nlp", "array": "1,3,5-9:2%1", "after": [{"job": "short"}],
         "resources": {"gpus": {"min": 1, "max": 2}, "nodes": {"labels": {"disk": "nvme"}}},
         "training": {
             "curve": {"1": 1.0, "2": 1.9}, "seq_len": 64, "reference_batch": "64 sequences",
             "batch": {"max": "128 sequences", "policy": "norm_test", "eta": 0.5}, "target": {"tokens": "1M tokens", "count": "raw"},
             "layouts": {"1": {"tp": 1}, "2": {"tp": 2}}, "checkpoint": {"dir": "/tmp/${JOB_NAME}/${JOB_ID}", "fenced": False},
-            "progress": {"regex": "step=(\\d+)"},
+            "progress": {"regex": "step=(?P<step>\\d+) of=(?P<consumed>\\d+)"},
         },
         "run": {"command": ["true"]},
     },
