@@ -51,7 +51,7 @@ def test_the_untouched_script_is_read_by_the_pattern_of_its_specification(tmp_pa
     steps = agent.of("step")
     assert steps[-1]["step"] == 80
     assert steps[-1]["samples_seen"] == 61 * 16, "the first line is of step 20: what was before nobody can know"
-    assert steps[-1]["tokens"] == 16 * 64 and 0.0 < steps[-1]["duration_s"] < 10.0
+    assert steps[-1]["tokens"] == 20 * 16 * 64 and 0.0 < steps[-1]["duration_s"] < 10.0
     assert 1.0 < steps[-1]["loss"] < 5.5, "below that of a uniform guess (ln 256)"
 
 
