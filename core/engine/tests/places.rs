@@ -216,7 +216,7 @@ fn a_job_does_not_start_again_where_the_node_failed_it() {
     let broken = cluster.nodes_of(job);
     let fault = Fault::of_node("the disk is gone");
     cluster.end(job, &GroupOutcome::Failed { exit_code: None, fault });
-    let other = cluster.submit(rigid("other", 4));
+    let other = cluster.submit_as("bob", rigid("other", 4));
     cluster.pass_beating(70.0, &[0, 1]);
     let (mine, others) = (cluster.nodes_of(job), cluster.nodes_of(other));
     assert!(mine != broken && others == broken, "{mine:?} {others:?} {broken:?}");
