@@ -2,7 +2,7 @@
 //! that is not the job's newest teach nothing and commit nothing.
 
 mod inventory;
-mod pace;
+pub(crate) mod pace;
 mod plausible;
 mod refusals;
 mod registration;

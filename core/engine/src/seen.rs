@@ -81,8 +81,8 @@ pub(crate) struct JobSeen {
     pub model_saved_at: Option<Timestamp>,
     /// How fast each rank works, as far as ranks tell.
     pub paces: BTreeMap<u32, Pace>,
-    /// Nodes whose ranks keep this generation waiting.
-    pub slow_nodes: BTreeSet<NodeId>,
+    /// Nodes whose ranks keep this generation waiting, and how often that was found.
+    pub slow_nodes: BTreeMap<NodeId, u32>,
     /// What this generation does on its nodes, where they watch it.
     pub activity: BTreeMap<NodeId, Activity>,
     /// Whether the log was told that nobody knows how much its GPUs compute.
@@ -306,7 +306,7 @@ impl JobSeen {
             disbelieved_at: None,
             model_saved_at: None,
             paces: BTreeMap::new(),
-            slow_nodes: BTreeSet::new(),
+            slow_nodes: BTreeMap::new(),
             activity: BTreeMap::new(),
             unmeasured_told: false,
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use headway_types::spec::NodeChoice;
 use headway_types::{Assignment, Generation, GpuHealth, GpuUuid, GroupPhase, JobId, NodeClass, NodeId, Seconds};
 
+pub(crate) use self::leave::Leave;
 use crate::facts::Facts;
 use crate::record::{Allocation, Availability, Job, Node};
 use crate::seen::{JobSeen, Seen};
@@ -62,10 +63,13 @@ impl<'a> Situation<'a> {
 
     /// Whether some other node of the same GPU type, and of this choice, has this many GPUs free.
     pub fn has_room_beside(self, node: NodeId, gpus: usize, choice: &NodeChoice) -> bool {
-        self.alike_beside(node, choice).any(|(id, _)| {
-            let held = self.held_on(id);
-            self.grantable(id).into_iter().filter(|gpu| !held.contains_key(*gpu)).count() >= gpus
-        })
+        self.alike_beside(node, choice).any(|(id, _)| self.free_on(id) >= gpus)
+    }
+
+    /// How many GPUs of a node may be granted and are held by nobody.
+    pub fn free_on(self, id: NodeId) -> usize {
+        let held = self.held_on(id);
+        self.grantable(id).into_iter().filter(|gpu| !held.contains_key(*gpu)).count()
     }
 
     /// Whether some other node of the same GPU type, and of this choice, takes work, be it free or not.

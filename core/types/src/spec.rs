@@ -221,7 +221,7 @@ pub struct Run {
     pub command: Command,
     pub workdir: Option<String>,
     pub env: BTreeMap<String, String>,
-    /// Secrets' names, by the variables that stand for them, by the secrets' names. Values are never here: they go to agents with the launch alone.
+    /// Secrets' names, by the variables that stand for them. Values are never here: they go to agents with the launch alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
     /// Those of them that processes are handed as open files in memory. The others stand in the environment, as all of a job do that was

@@ -13,6 +13,8 @@ use crate::seen::Pace;
 const SLOW: f64 = 1.5;
 /// Reports in a row after which a slow rank counts against its node.
 const SLOW_IN_A_ROW: u32 = 3;
+/// So often found slow, a node is left by the job itself.
+pub(crate) const STAYS_SLOW: u32 = 2;
 /// A rank's word older than this says nothing about now.
 const STALE: Seconds = Seconds(180.0);
 
@@ -47,8 +49,15 @@ impl Engine {
             }
         }
         let Some((rank, ratio)) = stragglers.into_iter().max_by(|one, other| one.1.total_cmp(&other.1)) else { return };
-        if seen.slow_nodes.insert(node) {
-            self.tell_straggler(node, job, rank, ratio);
+        let found = seen.slow_nodes.entry(node).or_default();
+        *found = found.saturating_add(1);
+        match *found {
+            1 => self.tell_straggler(node, job, rank, ratio),
+            STAYS_SLOW => {
+                let (name, node) = (self.facts.job_name(job), self.facts.node_name(node));
+                self.facts.ask_round(format!("{name} may leave node {node}, which keeps it waiting"));
+            }
+            _ => {}
         }
     }
 

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_planner::{Freedom, PlanInput, PlanNode, Policy};
-use headway_types::{Assignment, GpuHealth, JobId, NodeId, NodeSlice};
+use headway_types::{Assignment, GpuCount, GpuHealth, JobId, NodeId, NodeSlice};
 
-use super::request::Lot;
+use super::request::{Accused, Lot};
 use super::{RoundKind, RoundRequest};
 use crate::facts::Facts;
 use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, RESIZE_WINDOW, StopCause};
-use crate::situation::Situation;
+use crate::situation::{Leave, Situation};
 
 /// What a round may look at, as things are.
 pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
@@ -42,7 +42,7 @@ pub(super) fn take_down(at: Situation<'_>, kind: &RoundKind) -> RoundRequest {
         stay: Arc::clone(&kind.restraint.stay),
         count: facts.wanting() - kind.restraint.left.iter().filter(still).count(),
         rows: facts.nodes.clone(),
-        accused: facts.nodes.iter().filter(|(_, node)| !node.health.accusers.is_empty()).map(|(id, _)| *id).collect(),
+        accused: at.accused(),
         allocations: facts.allocations.clone(),
         restart_prior: facts.config.restart_prior,
     }
@@ -57,7 +57,7 @@ impl RoundKind {
 }
 
 impl Situation<'_> {
-    fn plan_node(self, id: NodeId, node: &Node, kind: &RoundKind, leaving: &BTreeMap<JobId, bool>) -> PlanNode {
+    fn plan_node(self, id: NodeId, node: &Node, kind: &RoundKind, leaving: &BTreeMap<JobId, Leave>) -> PlanNode {
         let held = self.held_on(id);
         let grantable = self.grantable(id);
         node.for_round(|gpu| match held.get(&gpu.uuid) {
@@ -70,14 +70,23 @@ impl Situation<'_> {
                 let here = self.facts.is_placed_on(*job, *generation, id);
                 let present = state.and_then(JobState::generation) == Some(*generation) && named && here;
                 let stops = matches!(state, Some(JobState::Stopping { .. }));
-                let goes = stops || leaving.contains_key(job);
-                let lingers = !stops && leaving.get(job) == Some(&true);
+                let leave = leaving.get(job).filter(|_| !stops);
+                let goes = stops || leave.is_some();
+                let waits = leave.is_some_and(|leave| leave.lingers || leave.slow == Some(id));
                 // A job keeps what it holds on a node that takes nothing new; what it leaves goes to others only where
                 // they may start, and not before it is sure to leave. Nobody is offered a broken GPU.
-                let offered = !goes || (grantable.contains(&gpu.uuid) && !lingers);
+                let offered = !goes || (grantable.contains(&gpu.uuid) && !waits);
                 present && gpu.health == GpuHealth::Healthy && offered
             }
         })
+    }
+
+    fn accused(self) -> Option<Accused> {
+        let spoken_against = |node: &Node| !node.health.accusers.is_empty();
+        let (accused, others): (Vec<_>, Vec<_>) = self.facts.nodes.iter().partition(|(_, node)| spoken_against(node));
+        let free = |id: NodeId| (id, GpuCount(u32::try_from(self.free_on(id)).unwrap_or(u32::MAX)));
+        let nodes = accused.iter().map(|(id, _)| **id).collect();
+        (!accused.is_empty()).then(|| Accused { nodes, free: others.iter().map(|(id, _)| free(**id)).collect() })
     }
 
     /// What only the loop knows of jobs: of those that run or stop, and of those that have stopped for the target. All others hold nothing.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use headway_planner::{Bounds, Downtime, Freedom, Needs, PlanInput, PlanJob, PlanWork, Premises};
 use headway_types::spec::GpuRange;
-use headway_types::{Assignment, Generation, GpuSeconds, JobId, NodeId, PlanId, Seconds, Timestamp};
+use headway_types::{Assignment, Generation, GpuCount, GpuSeconds, JobId, NodeId, PlanId, Seconds, Timestamp};
 use imbl::OrdMap;
 
 use crate::facts::attained;
@@ -30,10 +30,17 @@ pub struct RoundRequest {
     /// How many it names.
     pub(super) count: usize,
     pub(super) rows: BTreeMap<NodeId, Arc<Node>>,
-    /// Of these, those that jobs speak against.
-    pub(super) accused: Vec<NodeId>,
+    pub(super) accused: Option<Accused>,
     pub(super) allocations: BTreeMap<(JobId, Generation), Arc<Allocation>>,
     pub(super) restart_prior: Seconds,
+}
+
+/// Nodes that jobs speak against, if any.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Accused {
+    pub nodes: Vec<NodeId>,
+    /// How many GPUs nobody holds on each of the others.
+    pub free: BTreeMap<NodeId, GpuCount>,
 }
 
 /// What a job has, and whether the round may move it.

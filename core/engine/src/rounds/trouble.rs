@@ -199,7 +199,7 @@ impl Engine {
         let line = if trouble.most == usize::MAX && due.is_none() {
             Vec::new()
         } else {
-            self.line(|job| !is_aside(job) && leaving.get(&job.id) != Some(&false))
+            self.line(|job| !is_aside(job) && leaving.get(&job.id).is_none_or(|leave| leave.lingers))
         };
         let turn: Vec<Place> = match due {
             Some(one) => vec![*one],

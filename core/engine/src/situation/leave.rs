@@ -8,12 +8,22 @@ use headway_types::{GpuHealth, GpuUuid, JobId, NodeId};
 
 use super::Situation;
 use crate::record::{Allocation, Job, NodePolicy, Reservation, lineage};
+use crate::reports::pace::STAYS_SLOW;
+
+/// How a job leaves that cannot stay where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leave {
+    /// Whether it may stay until there is another place for it.
+    pub lingers: bool,
+    /// The node that it leaves for being slow, if that is why. While it is there its GPUs are nobody's to start on, itself least of all.
+    pub slow: Option<NodeId>,
+}
 
 impl<'a> Situation<'a> {
     /// Why a job cannot stay where it is, in words; `None` if it can.
     pub fn must_leave(self, allocation: &Allocation) -> Option<String> {
-        let (job, seen) = (self.facts.jobs.get(&allocation.job), self.seen.jobs.get(&allocation.job));
-        allocation.placement.slices().iter().find_map(|slice| {
+        let job = self.facts.jobs.get(&allocation.job);
+        let by_the_node = allocation.placement.slices().iter().find_map(|slice| {
             let node = self.facts.nodes.get(&slice.node)?;
             let name = &node.inventory.name;
             if matches!(node.policy, NodePolicy::Draining { .. }) {
@@ -26,11 +36,25 @@ impl<'a> Situation<'a> {
             if let Some(broken) = gpus.find(|gpu| gpu.health != GpuHealth::Healthy) {
                 return Some(format!("GPU {} of node {name} is broken", broken.index));
             }
-            let slow = seen.is_some_and(|seen| seen.slow_nodes.contains(&slice.node));
-            let beside = |job: &Job| self.has_room_beside(slice.node, slice.gpus.len(), &job.spec.role().nodes);
-            let better = slow && !node.health.is_trusted() && job.is_some_and(|job| beside(job));
-            better.then(|| format!("node {name} keeps its other ranks waiting"))
-        })
+            None
+        });
+        let slow = || self.slow_node(allocation).map(|node| self.facts.node_name(node));
+        by_the_node.or_else(|| slow().map(|name| format!("node {name} keeps its other ranks waiting")))
+    }
+
+    /// The node that a job leaves since it keeps the job's other ranks waiting, where there is room beside it: one that others speak
+    /// against too, or where it stays so. A job that is slow wherever it runs has taken its word back, and stays.
+    fn slow_node(self, allocation: &Allocation) -> Option<NodeId> {
+        let job = self.facts.jobs.get(&allocation.job)?;
+        let found = &self.seen.jobs.get(&allocation.job)?.slow_nodes;
+        let left = allocation.placement.slices().iter().find(|slice| {
+            let times = found.get(&slice.node).copied().unwrap_or(0);
+            let stays = times >= STAYS_SLOW && job.suspects.contains(&slice.node);
+            let trusted = self.facts.nodes.get(&slice.node).is_some_and(|node| node.health.is_trusted());
+            (stays || (times > 0 && !trusted))
+                && self.has_room_beside(slice.node, slice.gpus.len(), &job.spec.role().nodes)
+        });
+        left.map(|slice| slice.node)
     }
 
     /// A job that must leave for no defect but because an operator drains its nodes may stay until the deadline he gave,
@@ -58,12 +82,12 @@ impl<'a> Situation<'a> {
         drained
     }
 
-    /// Jobs that must leave where they run, and whether they may linger there. Asked once per job and not once per GPU:
-    /// a gang's answer looks at all of its nodes.
-    pub fn leaving(self) -> BTreeMap<JobId, bool> {
+    /// Jobs that must leave where they run, and how. Asked once per job and not once per GPU: a gang's answer looks at all of its nodes.
+    pub fn leaving(self) -> BTreeMap<JobId, Leave> {
         let goes = |job: &Arc<Job>| {
             let allocation = self.facts.live_allocation(job)?;
-            self.must_leave(allocation).map(|_| (job.id, self.may_linger(allocation)))
+            let leave = |_| Leave { lingers: self.may_linger(allocation), slow: self.slow_node(allocation) };
+            self.must_leave(allocation).map(|why| (job.id, leave(why)))
         };
         self.facts.live_jobs().filter_map(goes).collect()
     }
