@@ -24,6 +24,7 @@ fuzz() { # package…: each of its targets, with numbers that no run has had
 }
 step "what strangers send, $inputs inputs for each reader" fuzz -p headway-api --lib
 step "what jobs print and say, $inputs inputs for each reader" fuzz -p headway-agent --lib
+step "what asks to join, $inputs inputs" fuzz -p headway-scheduler --lib
 step "what is submitted and solved, $inputs inputs for each reader" fuzz -p headway-cli --bins
 step "simulation, $seeds lifetimes" cargo run --locked --quiet --release -p headway-sim --example soak -- 0 "$seeds"
 step "submits, 200 kills" env HEADWAY_KILLS=200 cargo test --locked -p headway-tests --test submits -- --nocapture

@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("core/emulation", &["types", "goodput"]),
     ("fuzz", &[]),
     ("api", &["types", "fuzz"]),
-    ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "api"]),
+    ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "fuzz", "api"]),
     ("agent", &["types", "node", "emulation", "fuzz", "api"]),
     ("estimator", &["types", "goodput"]),
     ("calibration", &["types", "goodput", "estimator"]),

@@ -44,7 +44,7 @@ impl Gang {
             log: String::from("an emulated worker: it computes nothing and follows a hidden truth\n"),
             order,
         };
-        let on = format!("{} GPUs of {} nodes", gang.order.placement.gpus(), gang.nodes.len());
+        let on = format!("{} of {} nodes", gang.order.placement.gpus().words(), gang.nodes.len());
         let what = gang.order.configuration.map_or_else(|| "no model".to_owned(), |at| at.to_string());
         let from = gang.order.resume.as_ref().map_or(0, |checkpoint| checkpoint.step);
         gang.log.push_str(&format!("{} on {on}: {what}, from step {from}\n", gang.order.job_name));

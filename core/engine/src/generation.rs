@@ -51,7 +51,7 @@ impl Engine {
         // What another plan says of it that came while it stopped is not why it was stopped.
         let stopped_for = job.last_change.as_ref().filter(|_| goes_on).map(|change| change.reason.clone());
         let cause = stopped_for.or_else(|| self.facts.reason_of(id));
-        let cause = cause.unwrap_or_else(|| format!("{name} starts on {gpus} GPUs"));
+        let cause = cause.unwrap_or_else(|| format!("{name} starts on {}", gpus.words()));
         let plan = self.facts.target.as_ref().map(|target| target.plan.id);
         let expectation = self.expectation(id, assignment, 1);
         let allocation = Allocation {
@@ -83,7 +83,7 @@ impl Engine {
                 format!("{name} was stopped for another shape and starts again as it was, {from}: {cause}"),
             ),
             Some(before) if before == assignment.placement => {
-                ("job.granted", format!("{name} starts again on its {gpus} GPUs, {from}"))
+                ("job.granted", format!("{name} starts again on its {}, {from}", gpus.words()))
             }
             Some(before) => {
                 ("job.moved", format!("{name} goes from {} to {}, {from}: {cause}", before.gpus(), gpus.words()))

@@ -1,5 +1,6 @@
 //! Which events webhooks hear of, and in which words. Pure: an event and its job in, notices out.
 
+use headway_types::GpuCount;
 use headway_types::spec::NoticeKind;
 
 use crate::record::{EventRecord, Job, Notice, NoticeId};
@@ -42,7 +43,8 @@ pub(crate) fn of_event(job: &Job, event: &EventRecord) -> Vec<Notice> {
 /// Sentences of events may name other jobs, of which those that read a webhook need not know: only what a job's own processes have said goes out as it is.
 fn told(job: &Job, event: &EventRecord) -> Option<(NoticeKind, String)> {
     let name = &job.spec.name;
-    let gpus = || event.detail.get("gpus").map_or_else(|| "its GPUs".to_owned(), |gpus| format!("{gpus} GPUs"));
+    let count = || event.detail.get("gpus")?.parse().ok().map(GpuCount);
+    let gpus = || count().map_or_else(|| "its GPUs".to_owned(), GpuCount::words);
     Some(match event.verb.as_str() {
         "job.started" => (NoticeKind::Started, format!("{name} runs on {}", gpus())),
         "job.moved" => (NoticeKind::Resized, format!("{name} goes on with {}", gpus())),

@@ -1,6 +1,9 @@
 //! The `NodeRegistrar` service: gives nodes their certificates. Whoever leads admits nodes, and ends what their earlier certificates have opened;
 //! any server renews.
 
+#[cfg(test)]
+mod fuzz;
+
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -112,15 +115,8 @@ impl NodeRegistrar for Registrar {
             return Err(Status::failed_precondition(told));
         }
         let peer = request.extensions().get::<Peer>().cloned();
-        let asked = request.into_inner();
-        let token: JoinToken = asked.token.parse().map_err(|wrong| Status::invalid_argument(format!("{wrong}")))?;
-        let id: Uuid = asked.identity_id.parse().map_err(|_| Status::invalid_argument("identity_id is no UUID"))?;
-        check_name(&asked.name).map_err(Status::invalid_argument)?;
-        // Read before the token is used up.
-        let signing = SigningRequest::read(&asked.signing_request);
-        let signing = signing.map_err(|wrong| Status::invalid_argument(wrong.to_string()))?;
-        let kind = if asked.fleet { IdentityKind::Fleet } else { IdentityKind::Node };
-        let asks = Named { kind, id, name: asked.name, epoch: 0 };
+        // All of it, before the token is used up.
+        let (token, asks, signing) = understood(request.into_inner()).map_err(Status::invalid_argument)?;
         let named = self.admit(&asks, &token, peer.as_ref()).await?;
         let issued = self.issue(&signing, &named)?;
         // What an earlier certificate of it opened ends.
@@ -138,6 +134,16 @@ impl NodeRegistrar for Registrar {
         tracing::info!(node_id = %shown.named.id, name = shown.named.name, "a certificate is renewed");
         Ok(Response::new(told(issued)))
     }
+}
+
+/// What a stranger asks who wants to join, or what is wrong with it.
+fn understood(asked: wire::JoinRequest) -> Result<(JoinToken, Named, SigningRequest), String> {
+    let token: JoinToken = asked.token.parse().map_err(|wrong| format!("{wrong}"))?;
+    let id: Uuid = asked.identity_id.parse().map_err(|_| "identity_id is no UUID")?;
+    check_name(&asked.name)?;
+    let signing = SigningRequest::read(&asked.signing_request).map_err(|wrong| wrong.to_string())?;
+    let kind = if asked.fleet { IdentityKind::Fleet } else { IdentityKind::Node };
+    Ok((token, Named { kind, id, name: asked.name, epoch: 0 }, signing))
 }
 
 fn told(issued: Issued) -> wire::IssuedCertificate {

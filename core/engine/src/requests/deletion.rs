@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use headway_types::{JobId, NodeId};
+use headway_types::{GpuCount, JobId, NodeId};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -21,8 +21,8 @@ impl Engine {
         self.check_deletable(id, &node).map_err(Refusal::WrongState)?;
         let name = &node.inventory.name;
         let why = reason.map_or(String::new(), |reason| format!(": {reason}"));
-        let gpus = node.inventory.gpus.len();
-        let message = format!("node {name} with {gpus} GPUs is deleted{why}");
+        let gpus = node.inventory.gpus.len().try_into().unwrap_or(u32::MAX);
+        let message = format!("node {name} with {} is deleted{why}", GpuCount(gpus).words());
         self.facts.note(Note::new("node.deleted", message).by(actor.clone()).node(id).with("gpus", gpus));
         let (reservations, cancelled) = self.leave_reservations(actor, id, name);
         let rows = self.facts.policy.objective.rows.iter().filter(|row| row.amount.names(id, name));

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::store::AuditResult;
+use crate::store::{AuditResult, NewJoinToken};
 use crate::support::{START, TestDatabase};
 
 const DAY: f64 = 86_400.0;
