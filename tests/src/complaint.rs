@@ -37,7 +37,7 @@ impl Expected {
         Self::warning("sqlx_core::pool::connection", ""),
         Self::error("sqlx_core::pool::inner", ""),
         Self::error("headway_scheduler::grpc::credentials", "credential lookup failed"),
-        Self::warning("headway_scheduler::grpc::credentials", "token lookup failed"),
+        Self::warning("headway_scheduler::grpc::credentials", ""),
         Self::warning("headway_scheduler::audit", "refusals are not in the audit"),
         Self::SLOW_STATEMENT,
         Self::SLOW_CONNECTION,
