@@ -1,9 +1,8 @@
-import { Button, Divider, PasswordInput } from "@mantine/core";
 import { useEffect, useState } from "react";
 import { logIn, loginProvider, loginUrl } from "../api/session";
 
 /** Asks to log in, through the identity provider where there is one or with an access token; nothing is shown before. The token is kept nowhere. */
-export function TokenGate({ onLogIn }: { onLogIn: () => void }) {
+export function Gate({ onLogIn }: { onLogIn: () => void }) {
   const [value, setValue] = useState("");
   const [refusal, setRefusal] = useState<string>();
   const [provider, setProvider] = useState<string>();
@@ -12,37 +11,46 @@ export function TokenGate({ onLogIn }: { onLogIn: () => void }) {
     loginProvider().then(setProvider, () => undefined);
   }, []);
   return (
-    <main style={{ display: "grid", placeItems: "center", minHeight: "100vh", padding: 16 }}>
+    <main className="gate">
       <form
-        className="panel"
-        style={{ width: "min(420px, 100%)", padding: 24 }}
+        className="gate-box stack"
         onSubmit={(event) => {
           event.preventDefault();
           logIn(value.trim()).then(onLogIn, (error: Error) => setRefusal(error.message));
         }}
       >
-        <h1 style={{ fontSize: 18, marginTop: 0 }}>Headway</h1>
+        <h1>Headway</h1>
         {provider && (
           <>
-            <Button component="a" href={loginUrl(location)} fullWidth>
+            <a className="button primary gate-wide" href={loginUrl(location)}>
               Log in with {provider}
-            </Button>
-            <Divider my="md" label="or" />
+            </a>
+            <p className="muted gate-or">or</p>
           </>
         )}
         <p className="muted">
           Paste an access token. <code>headway up</code> prints a link that carries one.
         </p>
-        <PasswordInput
-          label="Access token"
-          value={value}
-          error={refusal}
-          autoFocus={!provider}
-          onChange={(event) => setValue(event.currentTarget.value)}
-        />
-        <Button type="submit" mt="md" fullWidth variant={provider ? "default" : "filled"} disabled={!value.trim()}>
+        <label className="stack">
+          Access token
+          <input
+            className="field"
+            type="password"
+            autoComplete="off"
+            value={value}
+            autoFocus={!provider}
+            aria-invalid={refusal !== undefined}
+            onChange={(event) => setValue(event.target.value)}
+          />
+        </label>
+        {refusal && (
+          <p className="bad" role="alert">
+            {refusal}
+          </p>
+        )}
+        <button type="submit" className={`button gate-wide ${provider ? "" : "primary"}`} disabled={!value.trim()}>
           Open the cluster
-        </Button>
+        </button>
       </form>
     </main>
   );

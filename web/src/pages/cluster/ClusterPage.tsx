@@ -1,0 +1,3 @@
+export default function ClusterPage() {
+  return <h1>Cluster</h1>;
+}

@@ -1,0 +1,3 @@
+export default function GoodputPage() {
+  return <h1>Goodput</h1>;
+}

@@ -1,0 +1,3 @@
+export default function NodePage() {
+  return <h1>Node</h1>;
+}

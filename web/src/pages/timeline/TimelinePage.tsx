@@ -1,0 +1,3 @@
+export default function TimelinePage() {
+  return <h1>Timeline</h1>;
+}
