@@ -1,17 +1,18 @@
 // Every page, and which state of it stands in the URL. Pages come when they are asked for.
 
-import { createRootRoute, createRoute, createRouter, lazyRouteComponent } from "@tanstack/react-router";
+import { createRootRoute, createRoute, createRouter, lazyRouteComponent, retainSearchParams } from "@tanstack/react-router";
 import * as v from "valibot";
 import { Failed } from "./parts/Panel";
 import { Shell } from "./shell/Shell";
 
-/** What somebody typed into the URL is left out where it is wrong. */
-const text = v.fallback(v.optional(v.pipe(v.string(), v.maxLength(300))), undefined);
+/** What somebody typed into the URL is left out where it is wrong. Text that looks like a number comes as one. */
+const text = v.fallback(v.optional(v.pipe(v.union([v.string(), v.number()]), v.transform(String), v.maxLength(300))), undefined);
 const among = <const T extends readonly string[]>(words: T) => v.fallback(v.optional(v.picklist(words)), undefined);
 
 const root = createRootRoute({
   // A past moment, which all pages then show; ISO 8601.
   validateSearch: v.object({ at: v.fallback(v.optional(v.pipe(v.string(), v.isoTimestamp())), undefined) }),
+  search: { middlewares: [retainSearchParams(["at"])] },
   component: Shell,
   notFoundComponent: () => <p>There is no such page. The pages stand in the rail on the left.</p>,
   errorComponent: ({ error }) => <Failed error={error instanceof Error ? error : new Error(String(error))} />,
@@ -56,7 +57,11 @@ const plan = createRoute({
 const cluster = createRoute({
   getParentRoute: () => root,
   path: "/cluster",
-  validateSearch: v.object({ by: among(["job", "activity", "utilisation", "health"]), q: text, type: text, job: text, node: text }),
+  validateSearch: v.object({
+    by: among(["job", "activity", "utilisation", "health"]),
+    as: among(["map", "table"]),
+    ...{ q: text, type: text, job: text, health: text, node: text, sort: text },
+  }),
   component: lazyRouteComponent(() => import("./pages/cluster/ClusterPage")),
 });
 const node = createRoute({

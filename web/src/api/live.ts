@@ -30,6 +30,8 @@ const OUTDATES: Record<string, readonly string[]> = {
   event: ["events"],
   events: ["events"],
 };
+/** What of a row may move it within a list, out of it or into it. */
+const TELLING = ["state", "availability", "policy", "standing"];
 const ALL = [...new Set(Object.values(OUTDATES).flat())];
 
 interface Row {
@@ -71,12 +73,12 @@ class Live {
   private take({ event = "", data }: EventSourceMessage, queries: QueryClient) {
     if (event === "reset") return this.ask(ALL, queries);
     if (event === "job_patch" || event === "node_patch") {
-      const patch = JSON.parse(data) as Row & { state?: string };
+      const patch = JSON.parse(data) as Row & Record<string, unknown>;
       const known = this.patches.get(patch.id);
       if (known) known.push(patch);
       else this.patches.set(patch.id, [patch]);
       this.painting ??= setTimeout(() => this.paint(queries), PAINT_MS);
-      if (patch.state === undefined) return;
+      if (!TELLING.some((field) => field in patch)) return;
       return this.ask(OUTDATES[event.slice(0, -6)] ?? [], queries);
     }
     this.ask(OUTDATES[event] ?? [], queries);

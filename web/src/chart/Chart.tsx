@@ -5,7 +5,8 @@ import { useComputedColorScheme } from "@mantine/core";
 import { type KeyboardEvent, useEffect, useMemo, useRef, useState } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { clock, si } from "../lib/format";
+import { si } from "../lib/format";
+import { momentOf, timeTicks } from "./axis";
 import "./chart.css";
 
 export interface Line {
@@ -89,7 +90,7 @@ function summary(label: string, times: number[], lines: Line[], format: (value: 
     const range = `between ${format(Math.min(...known))} and ${format(Math.max(...known))}`;
     return `${line.name} ${range}${last == null ? "" : `, now ${format(last)}`}`;
   });
-  return `${label}, ${clock(times[0]! * 1000)} to ${clock(times[times.length - 1]! * 1000)}: ${parts.join("; ")}.`;
+  return `${label}, ${momentOf(times[0]!, times)} to ${momentOf(times[times.length - 1]!, times)}: ${parts.join("; ")}.`;
 }
 
 /** A colour of the theme, as canvas takes it. */
@@ -168,7 +169,7 @@ function Readout({ times, lines, format = si, formatRight = si, marks = [], at }
   });
   const step = times.length > 1 ? Math.abs(times[1]! - times[0]!) : 1;
   const near = marks.filter((mark) => Math.abs(mark.at - times[at]!) <= step * 2).map((mark) => mark.label);
-  return <p className="chart-readout">{[clock(times[at]! * 1000), ...values, ...near].join(" · ")}</p>;
+  return <p className="chart-readout">{[momentOf(times[at]!, times), ...values, ...near].join(" · ")}</p>;
 }
 
 function options(latest: { current: Props }, width: number, height: number, onHover: (at: number | null) => void): uPlot.Options {
@@ -213,7 +214,14 @@ function options(latest: { current: Props }, width: number, height: number, onHo
     legend: { show: false },
     cursor: { y: false, points: { size: 5 }, ...(sync ? { sync: { key: sync } } : {}) },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((tick) => clock(tick * 1000).slice(0, 5)), space: 70 },
+      {
+        ...axis,
+        splits: (made, _, low, high) => ticksOf(made, low, high).map((tick) => tick.at),
+        values: (made, ticks) => {
+          const texts = new Map(ticksOf(made, made.scales.x!.min!, made.scales.x!.max!).map((tick) => [tick.at, tick.text]));
+          return ticks.map((tick) => texts.get(tick) ?? "");
+        },
+      },
       { ...axis, size: 58, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : (latest.current.format ?? si)(tick))) },
       ...(right
         ? [{ ...axis, scale: "right", side: 1 as const, size: 50, grid: { show: false }, values: (_: uPlot, ticks: number[]) => ticks.map((tick) => (latest.current.formatRight ?? si)(tick)) }]
@@ -236,6 +244,11 @@ function options(latest: { current: Props }, width: number, height: number, onHo
       draw: [(made) => drawMarks(made, latest.current.marks ?? [], style)],
     },
   };
+}
+
+/** No closer than 70 pixels. */
+function ticksOf(made: uPlot, low: number, high: number) {
+  return timeTicks(low, high, Math.max(1, Math.floor(made.width / 70)));
 }
 
 const TONES: Record<Mark["tone"], string> = { plain: "var(--edge)", good: "var(--good)", warn: "var(--warn)", bad: "var(--bad)" };
@@ -275,7 +288,7 @@ function AsTable({ times, lines, format = si, formatRight = si, height = HEIGHT,
         <tbody>
           {times.slice(first).map((at, index) => (
             <tr key={at}>
-              <td>{clock(at * 1000)}</td>
+              <td>{momentOf(at, times)}</td>
               {lines.map((line) => {
                 const value = line.values[first + index];
                 return (

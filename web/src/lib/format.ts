@@ -88,3 +88,11 @@ export function execution(of: Job["execution"]): string[] {
   const words = [...degrees, SCHEDULES[of.schedule], STAGES[of.sharding], recompute, of.sequence_parallel ? "sp" : ""];
   return words.filter((word) => word !== "");
 }
+
+/** "dp4 tp1 pp2 zero1"; in short, without what is 1 but dp: "dp4 pp2 zero1". */
+export function layoutOf(layout: Job["layout"], how: Job["execution"], short = false): string {
+  if (!layout) return "";
+  const degrees = [["dp", layout.dp], ["tp", layout.tp], ["pp", layout.pp]] as const;
+  const shown = degrees.filter(([name, degree]) => !short || name === "dp" || degree > 1);
+  return [...shown.map(([name, degree]) => `${name}${degree}`), ...execution(how)].join(" ");
+}

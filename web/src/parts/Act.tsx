@@ -6,6 +6,7 @@ import { useQueryClient } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useId, useState } from "react";
 import { ApiError } from "../api/client";
 import { type Role, useCan } from "../api/session";
+import { singleKeys, typing } from "../shell/keys";
 import { Failed } from "./Panel";
 import "./act.css";
 
@@ -38,18 +39,33 @@ interface Props<T> {
 }
 
 export function Act<T>(props: Props<T>) {
-  const { label, role, danger, disabled } = props;
+  const { label, role, danger, disabled, hotkey } = props;
   const may = useCan(role);
   const [open, setOpen] = useState(false);
   const why = may ? disabled : `for the role ${role} and above`;
+  useHotkey(hotkey, why === undefined, () => setOpen(true));
   return (
     <>
-      <button className={`button ${danger ? "danger" : ""}`} disabled={why !== undefined} title={why} onClick={() => setOpen(true)}>
+      <button className={`button ${danger ? "danger" : ""}`} disabled={why !== undefined} title={why ?? (hotkey && `${label} (${hotkey})`)} onClick={() => setOpen(true)}>
         {label}
       </button>
       {open && <Dialog {...props} onClose={() => setOpen(false)} />}
     </>
   );
+}
+
+/** A single key does it, where keys do something and nobody types. */
+function useHotkey(key: string | undefined, on: boolean, act: () => void) {
+  useEffect(() => {
+    if (!key || !on) return;
+    const onKey = (event: KeyboardEvent) => {
+      if (event.key !== key || typing(event) || !singleKeys.get()) return;
+      event.preventDefault();
+      act();
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  });
 }
 
 function Dialog<T>({ title, danger, label, request, effect, children, typed, onDone, onClose }: Props<T> & { onClose: () => void }) {

@@ -26,6 +26,7 @@ interface Props<T> {
   /** Of the table, for who does not see it. */
   label: string;
   rows: readonly T[];
+  /** Of one identity from render to render: cells of others are made anew, and lose the focus. */
   columns: readonly Column<T>[];
   keyOf: (row: T) => string;
   sort?: string;
@@ -73,7 +74,7 @@ export function DataTable<T extends object>(props: Props<T>) {
     requestAnimationFrame(() => box.current?.querySelector<HTMLElement>(`[data-row="${next}"]`)?.focus());
   };
   const onKey = (event: KeyboardEvent) => {
-    if (event.target instanceof HTMLElement && event.target.closest("a, button, input")) return;
+    if (event.target instanceof HTMLElement && event.target.closest("a, button, input, select, textarea, [role=dialog]")) return;
     const steps: Record<string, number> = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 15, PageUp: -15 };
     const step = steps[event.key];
     if (step !== undefined) focus(at + step);
@@ -114,7 +115,7 @@ export function DataTable<T extends object>(props: Props<T>) {
                 onFocus={() => setFocused(item.index)}
                 onClick={(event) => {
                   const pressed = event.target as HTMLElement;
-                  if (!pressed.closest("a, button, input, label")) props.onOpen?.(row.original);
+                  if (!pressed.closest("a, button, input, label, [role=dialog]")) props.onOpen?.(row.original);
                 }}
               >
                 {row.getAllCells().map((cell, index) => (

@@ -8,8 +8,7 @@ export function Rail({ waiting }: { waiting: number }) {
         <Link
           key={page.to}
           to={page.to}
-          // A past moment is seen on every page.
-          search={(before) => ({ at: before.at })}
+          search={{}}
           activeOptions={{ exact: page.to === "/", includeSearch: false }}
           activeProps={{ "aria-current": "page" }}
           title={`${page.name} (g ${page.key})`}

@@ -24,6 +24,12 @@ export const singleKeys = {
     ),
 };
 
+/** Whether a key is meant for a field or a dialog, or is the browser's own. */
+export function typing(event: KeyboardEvent): boolean {
+  const field = event.target instanceof HTMLElement && event.target.closest("input, textarea, select, [contenteditable], [role=dialog]");
+  return Boolean(field) || event.ctrlKey || event.metaKey || event.altKey;
+}
+
 /** How long after `g` the letter may come. */
 const CHORD_MS = 1_500;
 
@@ -36,14 +42,13 @@ export function useKeys({ onCommand, onHelp }: { onCommand: () => void; onHelp: 
         event.preventDefault();
         return onCommand();
       }
-      const typing = event.target instanceof HTMLElement && event.target.closest("input, textarea, select, [contenteditable], [role=dialog]");
-      if (typing || event.ctrlKey || event.metaKey || event.altKey || !singleKeys.get()) return;
+      if (typing(event) || !singleKeys.get()) return;
       if (event.timeStamp - chord.current < CHORD_MS) {
         chord.current = 0;
         const page = PAGES.find((one) => one.key === event.key);
         if (page) {
           event.preventDefault();
-          void navigate({ to: page.to, search: (before) => ({ at: before.at }) });
+          void navigate({ to: page.to, search: {} });
         }
         return;
       }
