@@ -216,6 +216,7 @@ function options(latest: { current: Props }, width: number, height: number, onHo
     axes: [
       {
         ...axis,
+        size: 24,
         splits: (made, _, low, high) => ticksOf(made, low, high).map((tick) => tick.at),
         values: (made, ticks) => {
           const texts = new Map(ticksOf(made, made.scales.x!.min!, made.scales.x!.max!).map((tick) => [tick.at, tick.text]));

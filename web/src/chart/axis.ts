@@ -26,7 +26,7 @@ export function momentOf(at: number, among: readonly number[]): string {
   return first.toDateString() === last.toDateString() ? time : `${date.toLocaleDateString([], { day: "numeric", month: "short" })} ${time}`;
 }
 
-const UNITS = [60, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800];
+const UNITS = [1, 2, 5, 10, 15, 30, 60, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800];
 const DAY = 86_400;
 
 /** Round times of the reader's zone between two, in seconds since 1970, at most so many. */
@@ -40,7 +40,7 @@ export function timeTicks(from: number, to: number, most: number): { at: number;
     const day = unit >= DAY || (midnight && to - from > DAY / 2);
     const text = day
       ? date.toLocaleDateString([], { day: "numeric", month: "short" })
-      : date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hour12: false });
+      : date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", ...(unit < 60 ? { second: "2-digit" } : {}), hour12: false });
     ticks.push({ at, text });
   }
   return ticks;

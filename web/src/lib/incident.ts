@@ -5,6 +5,9 @@ import type { Overview } from "../api/client";
 /** A round that has been under way for so long is late: rounds take seconds, and are given up after a minute. */
 const LATE_ROUND_SECONDS = 20;
 
+/** What the server says needs attention of planning itself. */
+export const STANDING: ReadonlySet<string> = new Set(["rounds_given_up", "round_late", "planning_paused"]);
+
 export interface Stands {
   headline: string;
   ageSeconds?: number;
@@ -15,7 +18,7 @@ export function planningStands(overview: Overview, nowMs: number): Stands | unde
   const at = planner?.newest_plan_at;
   const age = at ? { ageSeconds: Math.max(0, (nowMs - Date.parse(at)) / 1_000) } : {};
   if (trouble) return { headline: `Planning gives no plans: ${trouble.message}`, ...age };
-  const late = overview.attention.find((item) => item.kind === "round_late" || item.kind === "rounds_given_up");
+  const late = overview.attention.find((item) => STANDING.has(item.kind));
   if (late) return { headline: late.headline, ...age };
   const underWay = planner?.under_way_seconds ?? 0;
   if (underWay > LATE_ROUND_SECONDS) return { headline: `A planning round has been under way for ${Math.round(underWay)} s.`, ...age };

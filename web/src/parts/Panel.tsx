@@ -87,7 +87,7 @@ export function Loading({ height }: { height: number }) {
     const timer = setTimeout(() => setWaited(true), 150);
     return () => clearTimeout(timer);
   }, []);
-  return waited ? <Skeleton height={height} aria-label="loading" /> : <div style={{ height }} />;
+  return waited ? <Skeleton height={height} role="status" aria-label="loading" /> : <div style={{ height }} />;
 }
 
 export function Failed({ error, asked }: { error: Error; asked?: Pick<Asked<unknown>, "refetch" | "isFetching"> }) {

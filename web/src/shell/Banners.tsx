@@ -6,7 +6,7 @@ import { useConnection } from "../api/live";
 import type { Asked } from "../parts/Panel";
 import { useNow } from "../lib/clock";
 import { clock, count, duration } from "../lib/format";
-import { idleGpus, planningStands } from "../lib/incident";
+import { STANDING, idleGpus, planningStands } from "../lib/incident";
 
 /** An overview older than this tells of a database or a server that is away. */
 const SILENT_MS = 8_000;
@@ -70,7 +70,7 @@ function Planning({ overview }: { overview: Overview }) {
 }
 
 function Critical({ items }: { items: AttentionItem[] }) {
-  const critical = items.filter((item) => item.severity === "critical" && !ABOUT_PLANNING.has(item.kind));
+  const critical = items.filter((item) => item.severity === "critical" && !STANDING.has(item.kind));
   if (critical.length === 0) return null;
   return (
     <div className="banner bad-ground" role="alert">
@@ -83,6 +83,3 @@ function Critical({ items }: { items: AttentionItem[] }) {
     </div>
   );
 }
-
-/** Those that the banner of planning tells of. */
-const ABOUT_PLANNING = new Set(["rounds_given_up", "round_late"]);

@@ -43,7 +43,8 @@ export function Commands({ onClose, onHelp }: { onClose: () => void; onHelp: () 
         label: page.name,
         go: () => void navigate({ to: page.to, search: {} }),
       })),
-      ...(jobs.data?.items ?? []).map((job) => ({
+      // The list before may stand still while the one that was asked for comes.
+      ...(jobs.data?.items ?? []).filter((job) => fits(job.name)).map((job) => ({
         key: job.id,
         kind: "job",
         label: job.name,

@@ -16,7 +16,7 @@ export function TopBar({ overview, onCommand }: { overview: Overview | undefined
       <Link to="/" className="bar-title">
         Headway
       </Link>
-      <button className="button bar-search" onClick={onCommand} aria-label="Search and commands">
+      <button className="button bar-search" onClick={onCommand}>
         <span className="muted">Search, go, do …</span> <kbd>Ctrl K</kbd>
       </button>
       <span className="space" />

@@ -35,7 +35,7 @@ const CHORD_MS = 1_500;
 
 export function useKeys({ onCommand, onHelp }: { onCommand: () => void; onHelp: () => void }) {
   const navigate = useNavigate();
-  const chord = useRef(0);
+  const chord = useRef(Number.NEGATIVE_INFINITY);
   useEffect(() => {
     const onKey = (event: KeyboardEvent) => {
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
@@ -44,7 +44,7 @@ export function useKeys({ onCommand, onHelp }: { onCommand: () => void; onHelp: 
       }
       if (typing(event) || !singleKeys.get()) return;
       if (event.timeStamp - chord.current < CHORD_MS) {
-        chord.current = 0;
+        chord.current = Number.NEGATIVE_INFINITY;
         const page = PAGES.find((one) => one.key === event.key);
         if (page) {
           event.preventDefault();
