@@ -45,4 +45,5 @@ for round in $(seq "$rounds"); do
         cargo test --locked -p headway-tests --test fire -- --nocapture
     step "crash tests, round $round of $rounds" cargo test --locked -p headway-tests --test crash -- --test-threads=1
 done
+step "browser, each page in each theme at each width" env HEADWAY_BROWSER=all sh -c "cd tests/browser && npm ci --no-audit --no-fund --loglevel=error && node --test --test-reporter=spec pages.test.mjs"
 print_summary

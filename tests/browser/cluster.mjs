@@ -95,6 +95,12 @@ export function emulatedJob(name, { min = 1, max = 8, priority = 50 } = {}) {
   };
 }
 
+/** Through the menu that is called as the person is. */
+export async function logOut(page, user) {
+  await page.getByRole("button", { name: user }).click();
+  await page.getByRole("menuitem", { name: "Log out" }).click();
+}
+
 /** Polls until `condition` yields something; fails with `what` at the deadline. */
 export async function until(what, condition, deadlineMs = 60_000) {
   const end = Date.now() + deadlineMs;

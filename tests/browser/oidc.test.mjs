@@ -6,7 +6,7 @@ import { spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
-import { binary, freePort, launch, startCluster, until } from "./cluster.mjs";
+import { binary, freePort, launch, logOut, startCluster, until } from "./cluster.mjs";
 import { CLIENT, startProvider } from "./provider.mjs";
 
 const shots = path.join(import.meta.dirname, "screenshots");
@@ -113,7 +113,7 @@ test("a person logs in with a browser, is whom the provider says, and may what t
   await page.goto(`${cluster.url}/?from=here`);
   await page.getByRole("link", { name: "Log in with" }).click();
   await signIn(page, "ada", () => page.url().startsWith(cluster.url));
-  await page.getByRole("button", { name: "Log out" }).waitFor();
+  await page.getByTestId("connection").waitFor();
   assert.equal(page.url(), `${cluster.url}/?from=here`, "back to where it began");
   const cookies = await page.context().cookies(cluster.url);
   const session = cookies.find((cookie) => cookie.value.startsWith("hws_"));
@@ -131,7 +131,7 @@ test("a person logs in with a browser, is whom the provider says, and may what t
     "user:ada",
     `login by ${provider.issuer}; groups nlp, staff`,
   ]);
-  await page.getByRole("button", { name: "Log out" }).click();
+  await logOut(page, "ada");
   await page.getByRole("link", { name: "Log in with" }).waitFor();
   const { items: tokens } = await cluster.get("/api/v1/auth/tokens?user=ada");
   assert.deepEqual(tokens, [], "the session's token is gone with it");

@@ -1,21 +1,45 @@
-import "@mantine/core/styles.css";
-import "uplot/dist/uPlot.min.css";
-import "./theme.css";
+import "@mantine/core/styles/baseline.css";
+import "@mantine/core/styles/default-css-variables.css";
+import "@mantine/core/styles/global.css";
+import "@mantine/core/styles/UnstyledButton.css";
+import "@mantine/core/styles/Button.css";
+import "@mantine/core/styles/CloseButton.css";
+import "@mantine/core/styles/Overlay.css";
+import "@mantine/core/styles/Paper.css";
+import "@mantine/core/styles/Popover.css";
+import "@mantine/core/styles/ModalBase.css";
+import "@mantine/core/styles/Modal.css";
+import "@mantine/core/styles/Menu.css";
+import "@mantine/core/styles/Skeleton.css";
+import "./theme/tokens.css";
+import "./theme/base.css";
 
 import { MantineProvider, createTheme } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { StrictMode } from "react";
+import { RouterProvider } from "@tanstack/react-router";
+import { StrictMode, useState } from "react";
 import { createRoot } from "react-dom/client";
-import { App } from "./App";
+import { ApiError } from "./api/client";
 import { enter } from "./api/session";
+import { router } from "./router";
+import { Gate } from "./shell/Gate";
 
 const theme = createTheme({
   fontFamily: "system-ui, sans-serif",
   fontSizes: { xs: "12px", sm: "13px", md: "14px" },
   defaultRadius: "sm",
 });
-// Old data stays on the screen while new data is fetched, and when fetching fails.
-const queries = new QueryClient({ defaultOptions: { queries: { staleTime: 1_000, retry: 1 } } });
+// Old data stays on the screen while new is asked for, and when asking fails. What the server refuses is not asked again.
+const queries = new QueryClient({
+  defaultOptions: {
+    queries: { staleTime: 1_000, retry: (times, error) => times < 1 && !(error instanceof ApiError && error.status < 500) },
+  },
+});
+
+function Page({ loggedIn }: { loggedIn: boolean }) {
+  const [inside, setInside] = useState(loggedIn);
+  return inside ? <RouterProvider router={router} /> : <Gate onLogIn={() => setInside(true)} />;
+}
 
 const root = document.getElementById("root");
 if (root) {
@@ -24,7 +48,7 @@ if (root) {
       <StrictMode>
         <MantineProvider theme={theme} defaultColorScheme="auto">
           <QueryClientProvider client={queries}>
-            <App loggedIn={loggedIn} />
+            <Page loggedIn={loggedIn} />
           </QueryClientProvider>
         </MantineProvider>
       </StrictMode>,

@@ -3,14 +3,20 @@
 import createClient, { type Middleware } from "openapi-fetch";
 import type { components, paths } from "./schema";
 
-export type Job = components["schemas"]["Job"];
-export type JobList = components["schemas"]["JobList"];
-export type NodeList = components["schemas"]["NodeList"];
-export type Node = components["schemas"]["Node"];
-export type Plan = components["schemas"]["Plan"];
-export type EventRecord = components["schemas"]["EventRecord"];
-export type SeriesPoint = components["schemas"]["SeriesPoint"];
-export type Problem = components["schemas"]["Problem"];
+type Schemas = components["schemas"];
+export type Job = Schemas["Job"];
+export type JobList = Schemas["JobList"];
+export type Overview = Schemas["Overview"];
+export type PastOverview = Schemas["PastOverview"];
+export type AttentionItem = Schemas["AttentionItem"];
+export type NodeList = Schemas["NodeList"];
+export type Node = Schemas["Node"];
+export type Plan = Schemas["Plan"];
+export type EventRecord = Schemas["EventRecord"];
+export type Explanation = Schemas["Explanation"];
+export type QueuedJob = Schemas["QueuedJob"];
+export type SeriesPoint = Schemas["SeriesPoint"];
+export type Problem = Schemas["Problem"];
 
 /** What the server said was wrong, or that it did not answer. */
 export class ApiError extends Error {

@@ -1,101 +1,74 @@
-// What the page reads: REST snapshots, refreshed when the stream says that something changed.
+// What several pages and the shell ask. What one page alone asks stands beside it.
 
-import { useQueries, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
-import { type Job, type JobList, type NodeList, api, unwrap } from "./client";
-import { type Connection, subscribe } from "./stream";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { serverSaid } from "../lib/clock";
+import { type Job, type JobList, type Overview, type PastOverview, api, unwrap } from "./client";
 
-/** Fallback for a lost stream. */
-const POLL_MS = 5_000;
-/** Never refetch more often than this, however many events arrive. */
-const COALESCE_MS = 700;
+/** Beside what the stream says: for what it does not tell of, and in case it is lost. */
+export const POLL_MS = 5_000;
+/** An incident is on the screen within five seconds. */
+const PULSE_MS = 3_000;
 
-// Asked without `at` and `fields`, the reply is one of the present, whole; the document tells of the others, too.
-export function useJobs() {
+/** The cluster as it is: what tiles, banners and badges show. */
+export function useOverview() {
   return useQuery({
-    queryKey: ["jobs"],
-    queryFn: async () => (await unwrap(api.GET("/api/v1/jobs", { params: { query: { limit: 200 } } }))) as JobList,
+    queryKey: ["overview", "now"],
+    queryFn: async () => {
+      const overview = (await unwrap(api.GET("/api/v1/overview"))) as Overview;
+      serverSaid(overview.at);
+      return overview;
+    },
+    refetchInterval: PULSE_MS,
+  });
+}
+
+/** The cluster as it was at a past moment. */
+export function usePastOverview(at: string) {
+  return useQuery({
+    queryKey: ["overview", "at", at],
+    queryFn: async () => (await unwrap(api.GET("/api/v1/overview", { params: { query: { at } } }))) as PastOverview,
+    staleTime: Number.POSITIVE_INFINITY,
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** Who is logged in, and what he may do. */
+export function useWhoami() {
+  return useQuery({ queryKey: ["whoami"], queryFn: () => unwrap(api.GET("/api/v1/auth/whoami")), staleTime: 60_000 });
+}
+
+export type JobQuery = NonNullable<Parameters<typeof askJobs>[0]>;
+
+function askJobs(query: {
+  state?: string;
+  project?: string;
+  user?: string;
+  label?: string;
+  q?: string;
+  sort?: string;
+  arrays?: string;
+  totals?: boolean;
+  cursor?: string;
+  limit?: number;
+}) {
+  // Asked without `at` and `fields` the reply is of the present, and whole.
+  return unwrap(api.GET("/api/v1/jobs", { params: { query: query as never } })) as Promise<JobList>;
+}
+
+/** A page of jobs; the stream keeps its rows fresh. */
+export function useJobList(query: JobQuery) {
+  return useQuery({
+    queryKey: ["jobs", "list", query],
+    queryFn: () => askJobs(query),
+    refetchInterval: 3 * POLL_MS,
+    placeholderData: keepPreviousData,
+  });
+}
+
+export function useJob(id: string) {
+  return useQuery({
+    queryKey: ["jobs", "one", id],
+    queryFn: async () => (await unwrap(api.GET("/api/v1/jobs/{id}", { params: { path: { id } } }))) as Job,
     refetchInterval: POLL_MS,
   });
 }
-
-export function useNodes() {
-  return useQuery({
-    queryKey: ["nodes"],
-    queryFn: async () => (await unwrap(api.GET("/api/v1/nodes"))) as NodeList,
-    refetchInterval: POLL_MS,
-  });
-}
-
-export function useEvents() {
-  return useQuery({
-    queryKey: ["events"],
-    queryFn: () => unwrap(api.GET("/api/v1/events", { params: { query: { limit: 60 } } })),
-    refetchInterval: POLL_MS,
-  });
-}
-
-export function usePlan() {
-  return useQuery({
-    queryKey: ["plan"],
-    queryFn: () => unwrap(api.GET("/api/v1/plans/current")),
-    refetchInterval: POLL_MS,
-    retry: false,
-  });
-}
-
-/** Measured series of the given jobs, one query each so that a new job does not refetch the others. */
-export function useSeries(jobs: Job[]) {
-  return useQueries({
-    queries: jobs.map((job) => ({
-      queryKey: ["series", job.id],
-      queryFn: () =>
-        unwrap(api.GET("/api/v1/jobs/{id}/series", { params: { path: { id: job.id }, query: { max_points: 600 } } })),
-      refetchInterval: job.ended_at ? (false as const) : 3_000,
-    })),
-  });
-}
-
-/** Keeps the snapshots fresh from the stream and tells how the stream is. */
-export function useLiveUpdates(): Connection {
-  const queries = useQueryClient();
-  const [state, setState] = useState<Connection>("connecting");
-  useEffect(() => {
-    const dirty = new Set<string>();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const flush = () => {
-      timer = undefined;
-      for (const key of dirty) void queries.invalidateQueries({ queryKey: [key] });
-      dirty.clear();
-    };
-    const stop = subscribe(["jobs", "nodes", "plans", "events"], {
-      onState: setState,
-      onMessage: (topic) => {
-        const key = KEY_OF_TOPIC[topic];
-        if (topic === "reset") Object.values(KEY_OF_TOPIC).forEach((all) => dirty.add(all));
-        else if (key) dirty.add(key);
-        else return;
-        timer ??= setTimeout(flush, COALESCE_MS);
-      },
-    });
-    return () => {
-      stop();
-      clearTimeout(timer);
-    };
-  }, [queries]);
-  return state;
-}
-
-const KEY_OF_TOPIC: Record<string, string> = {
-  job: "jobs",
-  job_patch: "jobs",
-  jobs: "jobs",
-  node: "nodes",
-  node_patch: "nodes",
-  nodes: "nodes",
-  node_gone: "nodes",
-  plan: "plan",
-  plans: "plan",
-  event: "events",
-  events: "events",
-};

@@ -3,6 +3,7 @@
 
 import { api, unwrap } from "./client";
 import { tokenIn } from "../lib/fragment";
+import { useWhoami } from "./queries";
 
 /** Whether the browser is logged in, with the token of the address bar if there is one. */
 export async function enter(): Promise<boolean> {
@@ -37,4 +38,14 @@ export async function logIn(token: string): Promise<void> {
 /** A session that is over already is as good as ended. */
 export async function logOut(): Promise<void> {
   await api.DELETE("/api/v1/auth/sessions/current").catch(() => undefined);
+}
+
+/** What one may do, the least first. */
+const ROLES = ["viewer", "user", "operator", "admin"] as const;
+export type Role = (typeof ROLES)[number];
+
+/** Whether who is logged in may do what is for this role. What projects grant beyond it only the server knows, and says. */
+export function useCan(role: Role): boolean {
+  const { data } = useWhoami();
+  return data !== undefined && ROLES.indexOf(data.scope as Role) >= ROLES.indexOf(role);
 }

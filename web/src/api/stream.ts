@@ -1,44 +1,65 @@
-// Server-sent events over fetch, which tells why it was refused. The session's cookie goes with it. Reconnects with the last id it saw.
+// Server-sent events over fetch, which tells why it was refused; the session's cookie goes with it. Reconnects with the last id it saw.
+
+import { type EventSourceMessage, EventSourceParserStream } from "eventsource-parser/stream";
 
 export type Connection = "connecting" | "live" | "lost";
 
 interface Handlers {
-  onMessage: (topic: string, data: string) => void;
+  onMessage: (message: EventSourceMessage) => void;
   onState: (state: Connection) => void;
 }
 
+const SHORTEST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
+/** The server says something every five seconds. Of whom nothing is heard for so long nothing comes any more. */
+const SILENCE_MS = 20_000;
 
 /** Subscribes until the returned function is called. */
-export function subscribe(topics: string[], { onMessage, onState }: Handlers): () => void {
+export function subscribe(query: URLSearchParams, { onMessage, onState }: Handlers): () => void {
   const stop = new AbortController();
-  void follow(topics, onMessage, onState, stop.signal);
+  void follow(query, onMessage, onState, stop.signal);
   return () => stop.abort();
 }
 
 async function follow(
-  topics: string[],
+  query: URLSearchParams,
   onMessage: Handlers["onMessage"],
   onState: Handlers["onState"],
   signal: AbortSignal,
 ): Promise<void> {
   let lastId: string | undefined;
-  let pause = 500;
+  let pause = SHORTEST_PAUSE_MS;
   while (!signal.aborted) {
+    const silent = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const heard = () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => silent.abort(), SILENCE_MS);
+    };
     try {
       onState("connecting");
+      heard();
       const headers: Record<string, string> = { Accept: "text/event-stream" };
       if (lastId) headers["Last-Event-ID"] = lastId;
-      const answer = await fetch(`/api/v1/stream?patch=true&topics=${topics.join(",")}`, { headers, signal });
-      if (!answer.ok || !answer.body) throw new Error(`stream answered ${answer.status}`);
+      const answer = await fetch(`/api/v1/stream?${query}`, { headers, signal: AbortSignal.any([signal, silent.signal]) });
+      if (!answer.ok || !answer.body) throw new Error(`the stream answered ${answer.status}`);
       onState("live");
-      pause = 500;
-      for await (const message of messages(answer.body)) {
-        if (message.id) lastId = message.id;
-        if (message.data) onMessage(message.event, message.data);
+      pause = SHORTEST_PAUSE_MS;
+      const reader = answer.body
+        .pipeThrough(tap(heard))
+        .pipeThrough(new TextDecoderStream() as ReadableWritablePair<string, Uint8Array>)
+        .pipeThrough(new EventSourceParserStream())
+        .getReader();
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        if (value.id) lastId = value.id;
+        onMessage(value);
       }
     } catch {
       if (signal.aborted) return;
+    } finally {
+      clearTimeout(timer);
     }
     onState("lost");
     await new Promise((resolve) => setTimeout(resolve, pause));
@@ -46,36 +67,12 @@ async function follow(
   }
 }
 
-interface Message {
-  id?: string;
-  event: string;
-  data: string;
-}
-
-/** Parses the event-stream format (WHATWG HTML §9.2.6). */
-async function* messages(body: ReadableStream<Uint8Array>): AsyncGenerator<Message> {
-  const reader = body.getReader();
-  const decoder = new TextDecoder();
-  let buffer = "";
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done) return;
-    buffer += decoder.decode(value, { stream: true });
-    const parts = buffer.split(/\r?\n\r?\n/);
-    buffer = parts.pop() ?? "";
-    for (const part of parts) yield parse(part);
-  }
-}
-
-function parse(part: string): Message {
-  const message: Message = { event: "message", data: "" };
-  const data: string[] = [];
-  for (const line of part.split(/\r?\n/)) {
-    const [, field, text] = /^(\w+): ?(.*)$/.exec(line) ?? [];
-    if (field === "id") message.id = text;
-    if (field === "event") message.event = text ?? "message";
-    if (field === "data") data.push(text ?? "");
-  }
-  message.data = data.join("\n");
-  return message;
+/** Calls `heard` for each piece that passes. */
+function tap(heard: () => void): TransformStream<Uint8Array, Uint8Array> {
+  return new TransformStream({
+    transform(piece, control) {
+      heard();
+      control.enqueue(piece);
+    },
+  });
 }

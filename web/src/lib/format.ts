@@ -42,8 +42,38 @@ export function duration(seconds: number | null | undefined): string {
 }
 
 /** Time of day, with seconds. */
-export function clock(at: string): string {
+export function clock(at: string | number): string {
   return new Date(at).toLocaleTimeString([], { hour12: false });
+}
+
+/** Date, time and zone. */
+export function absolute(at: string | number): string {
+  return new Date(at).toLocaleString([], { dateStyle: "medium", timeStyle: "long", hour12: false } as Intl.DateTimeFormatOptions);
+}
+
+/** 0.421 → "0.4 GPU-h", 41.3 → "41 GPU-h". */
+export function gpuHours(hours: number | null | undefined): string {
+  if (hours == null || !Number.isFinite(hours)) return "–";
+  const digits = Math.abs(hours) >= 100 ? 0 : Math.abs(hours) >= 1 ? 1 : 2;
+  return `${Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(hours)} GPU-h`;
+}
+
+/** 1622 → "1,622". */
+export function count(value: number | null | undefined): string {
+  return value == null || !Number.isFinite(value) ? "–" : Intl.NumberFormat("en").format(value);
+}
+
+/** 1.76 → "×1.76": efficiency per token is no share, it is above 1 below the reference batch. */
+export function times(value: number | null | undefined): string {
+  return value == null || !Number.isFinite(value) ? "–" : `×${value.toFixed(2)}`;
+}
+
+/** 0.0123 → "+1.2 %", with a real minus. */
+export function signedPercent(share: number | null | undefined): string {
+  if (share == null || !Number.isFinite(share)) return "–";
+  const percents = share * 100;
+  const digits = Math.abs(percents) >= 10 ? 0 : 1;
+  return `${percents < 0 ? "−" : "+"}${Math.abs(percents).toFixed(digits)} %`;
 }
 
 type Execution = NonNullable<Job["execution"]>;
@@ -57,4 +87,12 @@ export function execution(of: Job["execution"]): string[] {
   const recompute = of.recompute === "none" ? "" : `${of.recompute}-recompute`;
   const words = [...degrees, SCHEDULES[of.schedule], STAGES[of.sharding], recompute, of.sequence_parallel ? "sp" : ""];
   return words.filter((word) => word !== "");
+}
+
+/** "dp4 tp1 pp2 zero1"; in short, without what is 1 but dp: "dp4 pp2 zero1". */
+export function layoutOf(layout: Job["layout"], how: Job["execution"], short = false): string {
+  if (!layout) return "";
+  const degrees = [["dp", layout.dp], ["tp", layout.tp], ["pp", layout.pp]] as const;
+  const shown = degrees.filter(([name, degree]) => !short || name === "dp" || degree > 1);
+  return [...shown.map(([name, degree]) => `${name}${degree}`), ...execution(how)].join(" ");
 }

@@ -1,0 +1,190 @@
+// What people do with the pages, from logging in to approving a plan, on a living cluster.
+
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import path from "node:path";
+import { after, before, test } from "node:test";
+import { emulatedJob, launch, logOut, startCluster, until } from "./cluster.mjs";
+
+const shots = path.join(import.meta.dirname, "screenshots");
+let cluster;
+let browser;
+let large;
+
+before(async () => {
+  mkdirSync(shots, { recursive: true });
+  cluster = await startCluster();
+  browser = await launch();
+  large = (await cluster.submit(emulatedJob("llama-large", { max: 8 }))).jobs[0];
+  await until("a job to train", async () => (await cluster.get(`/api/v1/jobs/${large.id}`)).goodput_tokens_per_second);
+});
+
+after(async () => {
+  await browser?.close();
+  await cluster?.stop();
+});
+
+async function open(at = "/") {
+  const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+  context.setDefaultTimeout(15_000);
+  const page = await context.newPage();
+  const complaints = [];
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
+  await page.goto(`${cluster.url}${at}#token=${cluster.token}`);
+  await page.getByTestId("connection").getByText("live").waitFor();
+  return { page, complaints };
+}
+
+test("without a token the page asks for one, keeps none, and its cookie opens a second tab and an EventSource until it logs out", async () => {
+  const context = await browser.newContext();
+  context.setDefaultTimeout(15_000);
+  const page = await context.newPage();
+  await page.goto(cluster.url);
+  await page.getByLabel("Access token").waitFor();
+  assert.equal(await page.getByTestId("page-overview").count(), 0);
+  await page.getByLabel("Access token").fill("wrong");
+  await page.getByRole("button", { name: "Open the cluster" }).click();
+  await page.getByText("the token is unknown, revoked or expired").waitFor();
+  await page.getByLabel("Access token").fill(cluster.token);
+  await page.getByRole("button", { name: "Open the cluster" }).click();
+  await page.getByTestId("page-overview").waitFor();
+  const kept = await page.evaluate(() => JSON.stringify([{ ...sessionStorage }, { ...localStorage }, document.cookie]));
+  assert.ok(!kept.includes(cluster.token) && !kept.includes("hws_"), kept);
+  const tab = await context.newPage();
+  await tab.goto(`${cluster.url}/jobs`);
+  await tab.getByText("llama-large").first().waitFor();
+  const opened = await tab.evaluate(
+    () =>
+      new Promise((resolve) => {
+        const source = new EventSource("/api/v1/stream");
+        source.onopen = () => resolve("open");
+        source.onerror = () => resolve("refused");
+      }),
+  );
+  assert.equal(opened, "open");
+  await logOut(page, "admin");
+  await page.getByLabel("Access token").waitFor();
+  await tab.getByRole("link", { name: "Log in again" }).waitFor();
+  await context.close();
+});
+
+test("a link with a token leaves none in the address, and lists follow what happens", async () => {
+  const { page, complaints } = await open("/jobs");
+  assert.ok(!page.url().includes("token"));
+  await cluster.submit(emulatedJob("latecomer", { min: 8, max: 8, priority: 10 }));
+  await page.getByText("latecomer").first().waitFor({ timeout: 10_000 });
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("keys go from page to page, and find a job by its name", async () => {
+  const { page } = await open();
+  for (const [key, id] of [["q", "queue"], ["c", "cluster"], ["g", "goodput"], ["p", "plan"], ["t", "timeline"], ["e", "events"], ["r", "reports"], ["s", "settings"], ["j", "jobs"], ["o", "overview"]]) {
+    await page.keyboard.press("g");
+    await page.keyboard.press(key);
+    await page.getByTestId(`page-${id}`).waitFor();
+  }
+  await page.keyboard.press("Control+k");
+  await page.getByRole("combobox").fill("llama-l");
+  await page.getByRole("option", { name: /llama-large/ }).waitFor();
+  await page.keyboard.press("Enter");
+  await page.getByTestId("page-job").waitFor();
+  assert.ok(page.url().includes(large.id));
+  await page.context().close();
+});
+
+test("who waits is told why, and what would start it sooner", async () => {
+  const waits = await until("a job that waits", async () => (await cluster.get("/api/v1/jobs?state=queued")).items[0]);
+  const { page, complaints } = await open("/queue");
+  await page.getByText(waits.name).first().waitFor();
+  await page.getByRole("row", { name: new RegExp(waits.name) }).press("Enter");
+  await page.getByTestId("headline").waitFor();
+  await page.getByTestId("funnel").waitFor();
+  assert.ok(page.url().includes(waits.id), "the selection stands in the address");
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("a node is drained after its effect was told", async () => {
+  const node = (await cluster.get("/api/v1/nodes")).items[1];
+  const { page } = await open(`/nodes/${node.name}`);
+  await page.getByRole("button", { name: "Drain" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByTestId("node-foreseen").waitFor();
+  await dialog.getByLabel(/Reason/).fill("a new fan");
+  await dialog.getByRole("button", { name: "Drain" }).click();
+  await until("the node to be drained", async () => (await cluster.get(`/api/v1/nodes/${node.name}`)).policy === "draining");
+  await page.getByText("a new fan").first().waitFor();
+  await page.getByRole("button", { name: "Undrain" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Undrain" }).click();
+  await until("the node to take work", async () => (await cluster.get(`/api/v1/nodes/${node.name}`)).policy === "schedulable");
+  await page.context().close();
+});
+
+test("a past moment is seen on every page, and nothing is done there", async () => {
+  const at = new Date(Date.now() - 5_000).toISOString();
+  const { page } = await open(`/?at=${at}`);
+  await page.getByTestId("past").waitFor();
+  await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: "Jobs" }).click();
+  await page.getByTestId("page-jobs").waitFor();
+  await page.getByTestId("past").waitFor();
+  await page.getByRole("link", { name: "Back to the present" }).click();
+  await page.getByTestId("past").waitFor({ state: "detached" });
+  await page.context().close();
+});
+
+test("logs are followed", async () => {
+  const { page } = await open(`/jobs/${large.id}?tab=logs`);
+  await page.getByTestId("log").waitFor();
+  await page.context().close();
+});
+
+test("every name leads somewhere, and no link is dead", async () => {
+  const { page, complaints } = await open();
+  const seen = new Set();
+  const next = ["/", "/queue", "/jobs", "/cluster", "/goodput", "/plan", "/timeline", "/events", "/reports", "/settings", `/jobs/${large.id}`];
+  while (next.length > 0 && seen.size < 40) {
+    const url = next.shift();
+    const shape = url.split("?")[0];
+    if (seen.has(shape)) continue;
+    seen.add(shape);
+    await page.goto(cluster.url + url);
+    await page.locator("[data-testid^=page-]").first().waitFor();
+    await page.waitForFunction(() => document.querySelectorAll("[aria-label=loading]").length === 0);
+    assert.equal(await page.getByText("There is no such page").count(), 0, url);
+    const links = await page.locator("#page a[href^='/']").evaluateAll((all) => all.map((link) => link.getAttribute("href")));
+    next.push(...links.filter((link) => !link.startsWith("/api/") && !link.startsWith("/docs")));
+  }
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
+test("planning that stands still is on the screen within five seconds, with what it costs", async () => {
+  const { page } = await open("/events");
+  const before = Date.now();
+  await cluster.submit(emulatedJob("held-up", { min: 8, max: 8, priority: 1 }));
+  await page.evaluate(() => fetch("/api/v1/plans/pause", { method: "POST", headers: { "X-Headway-Page": "1", "Content-Type": "application/json" }, body: "{}" }));
+  const banner = page.getByTestId("planning-stands");
+  await banner.waitFor();
+  assert.ok(Date.now() - before < 5_000, `it took ${Date.now() - before} ms`);
+  const said = await banner.innerText();
+  assert.match(said, /plan is .+ old/);
+  assert.match(said, /\d+ of 8 healthy GPUs are idle: \d+\.\d GPU-hours are lost every minute/);
+  await page.screenshot({ path: path.join(shots, "incident.png") });
+  await page.evaluate(() => fetch("/api/v1/plans/resume", { method: "POST", headers: { "X-Headway-Page": "1", "Content-Type": "application/json" }, body: "{}" }));
+  await banner.waitFor({ state: "detached" });
+  await page.context().close();
+});
+
+test("tiles tell what the server tells, of a thousand jobs", async () => {
+  const spec = { ...emulatedJob("many", { min: 8, max: 8, priority: 1 }) };
+  for (let batch = 0; batch < 20; batch++) {
+    await cluster.submit({ jobs: Array.from({ length: 50 }, (_, index) => ({ ...spec, name: `many-${batch}-${index}` })) });
+  }
+  const { page } = await open("/jobs?state=queued");
+  const { totals } = await cluster.get("/api/v1/jobs?state=queued&totals=true&limit=1");
+  assert.ok(totals.jobs >= 1_000);
+  await page.getByText(new RegExp(`of ${Intl.NumberFormat("en").format(totals.jobs)}`)).first().waitFor();
+  await page.context().close();
+});

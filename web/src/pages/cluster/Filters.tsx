@@ -1,0 +1,63 @@
+// What of the cluster is shown: by name, type, job and health. Everything stands in the URL.
+
+import { useMemo } from "react";
+import { count } from "../../lib/format";
+import { Filter } from "../../parts/Filter";
+import { JobLink } from "../../parts/Name";
+import type { Fit } from "./filter";
+import { type Fleet, HEALTHS } from "./fleet";
+import { HEALTH_SHOWN } from "./healths";
+import type { Change, ClusterSearch } from "./search";
+
+interface Props {
+  fleet: Fleet;
+  fit: Fit | undefined;
+  search: ClusterSearch;
+  change: Change;
+}
+
+export function Filters({ fleet, fit, search, change }: Props) {
+  const types = useMemo(() => [...new Set(fleet.nodes.map((node) => node.type))].sort(), [fleet]);
+  const { q, type, job, health } = search;
+  const holder = job && fleet.jobs.find((one) => one.id === job);
+  return (
+    <div className="cluster-filters row" role="search" aria-label="Filter the cluster">
+      <Filter label="node, domain or job" hint="part of its name  ( / )" value={q} onChange={(text) => change({ q: text })} first width={210} />
+      <select className="field" aria-label="GPU type" value={type ?? ""} onChange={(event) => change({ type: event.target.value || undefined })}>
+        <option value="">every type</option>
+        {/* One that the URL names and the cluster does not have is shown as what hides everything. */}
+        {[...types, ...(type && !types.includes(type) ? [type] : [])].map((one) => (
+          <option key={one} value={one}>
+            {one}
+          </option>
+        ))}
+      </select>
+      <select className="field" aria-label="Health" value={health ?? ""} onChange={(event) => change({ health: event.target.value || undefined })}>
+        <option value="">every state</option>
+        {HEALTHS.map((one) => (
+          <option key={one} value={one}>
+            {HEALTH_SHOWN[one].glyph} {HEALTH_SHOWN[one].word}
+          </option>
+        ))}
+      </select>
+      {job && (
+        <span className="cluster-chip row">
+          job <JobLink id={job} name={holder ? holder.name : null} />
+          <button className="button" aria-label="Of every job again" onClick={() => change({ job: undefined })}>
+            ×
+          </button>
+        </span>
+      )}
+      <span role="status" className="muted nowrap" data-testid="cluster-fit">
+        {fit
+          ? `${count(fit.nodeCount)} of ${count(fleet.nodes.length)} nodes, ${count(fit.cellCount)} of ${count(fleet.job.length)} GPUs`
+          : `all ${count(fleet.nodes.length)} nodes, ${count(fleet.job.length)} GPUs`}
+      </span>
+      {fit && (
+        <button className="link" onClick={() => change({ q: undefined, type: undefined, job: undefined, health: undefined })}>
+          clear filters
+        </button>
+      )}
+    </div>
+  );
+}

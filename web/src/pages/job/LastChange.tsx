@@ -1,0 +1,121 @@
+// What the newest change of GPUs or layout was promised to bring, and what came. The plan's own account of the move counts, where there is one; else
+// what allocations and measurements tell.
+
+import { useMemo } from "react";
+import type { SeriesPoint } from "../../api/client";
+import { duration, signedPercent, si } from "../../lib/format";
+import { PlanLink } from "../../parts/Name";
+import { Box, Empty } from "../../parts/Panel";
+import { When } from "../../parts/When";
+import { type AllocationRecord, type JobDetail, type Move, usePlannedMove } from "./asks";
+import { realised, standstill } from "./shape";
+import { configurationOf, sentence } from "./words";
+
+interface Props {
+  job: JobDetail;
+  allocations: readonly AllocationRecord[];
+  points: readonly SeriesPoint[];
+}
+
+export function LastChange({ job, allocations, points }: Props) {
+  const here = allocations[allocations.length - 1];
+  const before = allocations[allocations.length - 2];
+  const planned = usePlannedMove(job, here?.plan_id ?? undefined);
+  const means = useMemo(() => realised(points), [points]);
+  if (!here) {
+    return (
+      <Box title="Last change" id="job-change">
+        <Empty>It has had no GPUs yet, so nothing has changed.</Empty>
+      </Box>
+    );
+  }
+  const move = planned.data ?? undefined;
+  const lines = move ? byPlan(move) : byMeasurement(here, before, means);
+  return (
+    <Box title={before ? "Last change" : "Start"} id="job-change" note={<When at={here.granted_at} />}>
+      <p>
+        {before ? `${before.gpus} → ${here.gpus} GPUs` : `${here.gpus} GPUs`}
+        <span className="mono">
+          {" "}
+          {before?.configuration && `${configurationOf(before.configuration)} → `}
+          {configurationOf(here.configuration)}
+        </span>
+      </p>
+      <p className="muted">
+        {sentence(here.cause)} {here.plan_id && <>Plan <PlanLink id={here.plan_id} />.</>}
+      </p>
+      <table className="job-promise">
+        <thead>
+          <tr>
+            <th scope="col">
+              <span className="hidden-text">what</span>
+            </th>
+            <th scope="col" className="number">
+              promised
+            </th>
+            <th scope="col" className="number">
+              came
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {lines.map((line) => (
+            <tr key={line.name}>
+              <th scope="row">{line.name}</th>
+              <td className="number">{line.promised}</td>
+              <td className="number">{line.came}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <p className="muted">
+        {move?.outcome
+          ? `The move is ${move.outcome.state}${move.outcome.measured_seconds == null ? "" : `, measured for ${duration(move.outcome.measured_seconds)}`}.`
+          : "From its allocations and measurements."}{" "}
+        {move?.pays_back_after_seconds != null && `It pays for its standstill after ${duration(move.pays_back_after_seconds)}.`}
+      </p>
+    </Box>
+  );
+}
+
+interface Told {
+  name: string;
+  promised: string;
+  came: string;
+}
+
+const UNKNOWN = "–";
+
+function byPlan(move: Move): Told[] {
+  const { outcome } = move;
+  const [before, after] = [outcome?.goodput_before_tokens_per_second, outcome?.goodput_after_tokens_per_second];
+  const starts = move.goodput_before_tokens_per_second <= 0;
+  return [
+    { name: "goodput, reference tokens/s", promised: si(move.goodput_after_tokens_per_second), came: si(after) },
+    ...(starts
+      ? []
+      : [
+          {
+            name: "against before",
+            promised: signedPercent(move.goodput_after_tokens_per_second / move.goodput_before_tokens_per_second - 1),
+            came: before != null && before > 0 && after != null ? signedPercent(after / before - 1) : UNKNOWN,
+          },
+        ]),
+    { name: starts ? "until it trained" : "standstill", promised: duration(move.downtime_seconds), came: duration(outcome?.downtime_seconds) },
+  ];
+}
+
+function byMeasurement(here: AllocationRecord, before: AllocationRecord | undefined, means: ReturnType<typeof realised>): Told[] {
+  const [was, is] = [before && means.get(before.generation)?.goodput, means.get(here.generation)?.goodput];
+  const predicted = here.predicted_goodput_tokens_per_second;
+  const stood = standstill(before, here);
+  return [
+    { name: "goodput, reference tokens/s", promised: predicted > 0 ? si(predicted) : UNKNOWN, came: si(is) },
+    {
+      name: "against before",
+      promised: was && predicted > 0 ? signedPercent(predicted / was - 1) : UNKNOWN,
+      came: was && is !== undefined ? signedPercent(is / was - 1) : UNKNOWN,
+    },
+    { name: "standstill", promised: UNKNOWN, came: duration(stood && stood.seconds - stood.waiting) },
+  ];
+}

@@ -1,0 +1,161 @@
+// Lines as they came, of which only those in sight exist. At the end it goes on with the output; who scrolls up stays where he is and is told how
+// much has come.
+
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { useEffect, useMemo, useRef, useState } from "react";
+import { clock, count } from "../../../lib/format";
+import { Empty } from "../../../parts/Panel";
+import type { Feed } from "./feed";
+import { type Entry, Fold, missing, spans, toneOf } from "./lines";
+
+interface Props {
+  feed: Feed;
+  version: number;
+  ranks: readonly number[];
+  folds: boolean;
+  wraps: boolean;
+  timed: boolean;
+  follows: boolean;
+  shows: ((text: string) => boolean) | undefined;
+  onUnfilter: () => void;
+}
+
+const ROW = 18;
+/** So near its end a view counts as at its end. */
+const NEAR = 24;
+
+export function LogView({ feed, version, ranks, folds, wraps, timed, follows, shows, onUnfilter }: Props) {
+  const box = useRef<HTMLDivElement>(null);
+  const [atEnd, setAtEnd] = useState(true);
+  // Begun anew with the feed, and where the oldest lines have gone.
+  const fold = useMemo(() => new Fold(folds, shows), [feed, feed.dropped, folds, shows]);
+  // It looks at what it does not know yet, and no more.
+  fold.take(feed.lines);
+  const { entries, hidden, failing } = fold;
+
+  const virtual = useVirtualizer({
+    count: entries.length,
+    getScrollElement: () => box.current,
+    estimateSize: () => ROW,
+    overscan: 20,
+  });
+  // Heights that were measured hold for the lines and the width that they were measured with.
+  useEffect(() => virtual.measure(), [virtual, wraps, fold]);
+  const end = () => {
+    if (box.current) box.current.scrollTop = box.current.scrollHeight;
+    setAtEnd(true);
+  };
+  const [left, setLeft] = useState(0);
+  useEffect(() => {
+    if (atEnd) end();
+    // Where it ends is known once the rows are laid out.
+  }, [entries.length, atEnd, version]);
+
+  const jump = () => {
+    const first = entries.findIndex((entry) => toneOf(entry.line.text) === "bad");
+    if (first < 0) return;
+    setAtEnd(false);
+    setLeft(entries.length);
+    virtual.scrollToIndex(first, { align: "center" });
+  };
+  const come = atEnd ? 0 : Math.max(0, entries.length - left);
+
+  return (
+    <div className="job-log-box">
+      <div
+        ref={box}
+        className={`job-log ${wraps ? "wraps" : ""}`}
+        role="log"
+        aria-live="off"
+        aria-label="Output"
+        tabIndex={0}
+        data-testid="log"
+        onScroll={(event) => {
+          const of = event.currentTarget;
+          const near = of.scrollHeight - of.scrollTop - of.clientHeight <= NEAR;
+          if (near === atEnd) return;
+          setAtEnd(near);
+          if (!near) setLeft(entries.length);
+        }}
+      >
+        {entries.length === 0 ? (
+          <Nothing feed={feed} hidden={hidden} follows={follows} onUnfilter={onUnfilter} />
+        ) : (
+          <div className="job-log-lines" style={{ height: virtual.getTotalSize() }}>
+            {virtual.getVirtualItems().map((item) => (
+              <div
+                key={item.key}
+                ref={wraps ? virtual.measureElement : undefined}
+                data-index={item.index}
+                className="job-log-row"
+                style={{ transform: `translateY(${item.start}px)` }}
+              >
+                <Row entry={entries[item.index]!} ranks={ranks} timed={timed} />
+              </div>
+            ))}
+          </div>
+        )}
+      </div>
+      <div className="row job-log-foot">
+        <span className="muted">
+          {count(entries.length)} {folds ? "entries" : "lines"}
+          {hidden > 0 && `; the filter hides ${count(hidden)}`}
+          {feed.dropped > 0 && `; the oldest ${count(feed.dropped)} lines are not kept: download the log`}
+          {feed.state === "reading" ? (follows ? "; following" : "; reading …") : ""}
+        </span>
+        {hidden > 0 && (
+          <button className="link" onClick={onUnfilter}>
+            show all
+          </button>
+        )}
+        <span className="space" />
+        {failing && (
+          <button className="button" onClick={jump}>
+            First error
+          </button>
+        )}
+        {!atEnd && (
+          <button className="button" onClick={end} data-testid="log-end">
+            {come > 0 ? `${count(come)} new, to the end` : "To the end"}
+          </button>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function Row({ entry, ranks, timed }: { entry: Entry; ranks: readonly number[]; timed: boolean }) {
+  const { line } = entry;
+  const absent = ranks.length > 1 ? missing(entry, ranks) : [];
+  const several = ranks.length > 1;
+  return (
+    <>
+      {timed && <span className="job-log-at">{line.at === null ? "" : clock(line.at)}</span>}
+      {several && (
+        <span className="job-log-rank" style={{ borderColor: line.rank === null ? "transparent" : `var(--c${line.rank % 8})` }}>
+          {line.rank === null ? "" : entry.ranks.length > 1 ? `×${entry.ranks.length}` : line.rank}
+        </span>
+      )}
+      <bdi dir="ltr" className={line.rank === null ? "muted" : toneOf(line.text)}>
+        {line.text}
+      </bdi>
+      {absent.length > 0 && <span className="job-log-missing">▲ not said by {spans(absent)}</span>}
+    </>
+  );
+}
+
+function Nothing({ feed, hidden, follows, onUnfilter }: { feed: Feed; hidden: number; follows: boolean; onUnfilter: () => void }) {
+  if (hidden > 0) {
+    return (
+      <Empty>
+        The filter hides all {count(hidden)}.{" "}
+        <button className="link" onClick={onUnfilter}>
+          Show all
+        </button>
+      </Empty>
+    );
+  }
+  if (feed.state === "failed") return <Empty>Nothing could be read.</Empty>;
+  if (feed.state === "over") return <Empty>These ranks wrote nothing. Others may have: choose all ranks, or another attempt.</Empty>;
+  return <Empty>{follows ? "Nothing was written yet; what comes is shown at once." : "Reading …"}</Empty>;
+}

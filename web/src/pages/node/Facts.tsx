@@ -1,0 +1,149 @@
+// What a node is made of, how it is labelled, and for whom it is set aside.
+
+import { Link } from "@tanstack/react-router";
+import type { Node } from "../../api/client";
+import type { components } from "../../api/schema";
+import { si } from "../../lib/format";
+import { Middle } from "../../parts/Name";
+import { type Asked, Empty, Panel } from "../../parts/Panel";
+import { Until } from "../../parts/Time";
+import { When } from "../../parts/When";
+import { gib } from "./amounts";
+
+type Schemas = components["schemas"];
+
+export function Reservations({ asked, name, className }: { asked: Asked<Schemas["ReservationList"]>; name: string; className: string }) {
+  return (
+    <Panel title="Reservations" id="node-reservations" className={className} asked={asked} everySeconds={30} height={80}>
+      {({ items }) => {
+        const here = items.filter((one) => one.nodes.includes(name));
+        if (here.length === 0) {
+          return (
+            <Empty>
+              Nobody has set it aside, now or later ({items.length} {items.length === 1 ? "reservation" : "reservations"} of other nodes). To do so:{" "}
+              <code>headway reservation create</code>.
+            </Empty>
+          );
+        }
+        return (
+          <ul className="node-list">
+            {here.map((one) => (
+              <li key={one.id} className="stack node-reservation">
+                <span>
+                  <strong className="named">
+                    <Middle text={one.name} />
+                  </strong>{" "}
+                  <span className={one.active ? "warn" : "muted"}>{one.active ? "⏸ holds now" : "◷ will hold"}</span>
+                </span>
+                <span>
+                  <When at={one.from} /> – <When at={one.until} />
+                  <span className="muted">
+                    {one.active ? ", ends " : ", begins "}
+                    <Until at={one.active ? one.until : one.from} />
+                  </span>
+                </span>
+                <span className="muted">{forWhom(one)}</span>
+              </li>
+            ))}
+          </ul>
+        );
+      }}
+    </Panel>
+  );
+}
+
+function forWhom(one: Schemas["Reservation"]): string {
+  if (one.maintenance) return `for nobody: its nodes are worked on (made by ${one.made_by})`;
+  const parts = [
+    ["projects", one.projects],
+    ["users", one.users],
+    ["jobs", one.jobs.map((job) => job.slice(-8))],
+  ] as const;
+  const named = parts.filter(([, names]) => names.length > 0).map(([what, names]) => `${what} ${names.join(", ")}`);
+  return `for ${named.join("; ")} (made by ${one.made_by})`;
+}
+
+export function Labels({ asked, className }: { asked: Asked<Node>; className: string }) {
+  return (
+    <Panel title="Labels" id="node-labels" className={className} asked={asked} height={60}>
+      {({ labels, declared_labels: declared, name }) => {
+        const all = Object.entries(labels);
+        if (all.length === 0) {
+          return (
+            <Empty>
+              It has none. Jobs choose nodes by them; an operator sets one with <code>headway node label {name} NAME=VALUE</code>.
+            </Empty>
+          );
+        }
+        return (
+          <ul className="node-labels">
+            {all.map(([label, value]) => (
+              <li key={label} title={declared[label] === value ? "its agent says so" : "an operator says so"}>
+                <code>
+                  {label}={value}
+                </code>
+                <span className="muted"> {declared[label] === value ? "agent" : "operator"}</span>
+              </li>
+            ))}
+          </ul>
+        );
+      }}
+    </Panel>
+  );
+}
+
+export function Facts({ asked, className }: { asked: Asked<Node>; className: string }) {
+  return (
+    <Panel title="What it is" id="node-facts" className={className} asked={asked} height={160}>
+      {(node) => (
+        <dl className="node-facts">
+          {factsOf(node).map(([name, value]) => (
+            <div key={name} className="node-fact">
+              <dt>{name}</dt>
+              <dd>{value}</dd>
+            </div>
+          ))}
+          <div className="node-fact">
+            <dt>Since</dt>
+            <dd>
+              <When at={node.registered_at} />
+            </dd>
+          </div>
+          <div className="node-fact">
+            <dt>Domain</dt>
+            <dd>
+              <Link to="/cluster" search={{ q: node.fabric_domain }} className="named" title="nodes that talk to each other at full bandwidth">
+                <Middle text={node.fabric_domain} />
+              </Link>
+            </dd>
+          </div>
+        </dl>
+      )}
+    </Panel>
+  );
+}
+
+const SOURCES: Record<string, string> = { built_in: "the built-in catalog", stated: "a file of the site's", measured: "a probe" };
+
+function factsOf(node: Node): [string, string][] {
+  const { hardware } = node;
+  const rate = (bytes: number) => `${si(bytes)}B/s`;
+  return [
+    ["GPUs", `${node.gpus.length} × ${node.gpu_type}${node.emulated ? ", emulated" : ""}`],
+    ["Processors", String(node.cpus)],
+    ["Memory", gib(node.memory_bytes)],
+    ["/dev/shm", gib(node.shm_bytes)],
+    ["Own disk", gib(node.local_disk_bytes)],
+    ["Address", node.address],
+    ["Agent", node.agent_version],
+    ["Isolation", node.isolated ? "jobs reach only GPUs that they were granted" : `none: ${node.not_isolated_reason ?? "its agent does not say why"}`],
+    ...(hardware
+      ? ([
+          ["One GPU", `${si(hardware.peak_flop_per_second)}FLOP/s peak, ${si(hardware.matmul_flop_per_second)}FLOP/s at best`],
+          ["Its memory", `${gib(hardware.memory_bytes)}, ${rate(hardware.memory_bytes_per_second)}`],
+          ["Links", `${rate(hardware.link_bytes_per_second)} between its GPUs, ${rate(hardware.network_bytes_per_second)} per GPU to other nodes`],
+          ["By word of", SOURCES[hardware.source] ?? hardware.source],
+        ] as [string, string][])
+      : []),
+  ];
+}

@@ -1,0 +1,92 @@
+// What the queue's page asks, beside the list itself: totals as filters, what waits for each GPU type, why one job waits, how predictions fared.
+
+import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { type Explanation, api, unwrap } from "../../api/client";
+import { POLL_MS } from "../../api/queries";
+import type { components } from "../../api/schema";
+import { serverSaid } from "../../lib/clock";
+import { gather } from "../../lib/gather";
+
+type Schemas = components["schemas"];
+export type Queue = Schemas["Queue"];
+export type Waiting = Schemas["Waiting"];
+export type JobDetail = Schemas["JobDetail"];
+
+export interface QueueFilter {
+  project?: string | undefined;
+  user?: string | undefined;
+  code?: string | undefined;
+  type?: string | undefined;
+}
+
+/** For what changes slowly, or costs the server more than a look. */
+const SLOW_MS = 15_000;
+/** What is still being worked out is asked for again so soon. */
+const AGAIN_MS = 3_000;
+
+async function askQueue(query: QueueFilter & { cursor?: string | undefined; limit: number }): Promise<Queue> {
+  const queue = await unwrap(api.GET("/api/v1/queue", { params: { query } }));
+  serverSaid(queue.at);
+  return queue;
+}
+
+export function useQueue(filter: QueueFilter, wanted: number) {
+  return useQuery({
+    queryKey: ["queue", "list", filter, wanted],
+    queryFn: () => gather((page) => askQueue({ ...filter, ...page }), wanted, (row) => row.job_id),
+    refetchInterval: POLL_MS,
+    placeholderData: keepPreviousData,
+  });
+}
+
+/** What another filter would count, without its rows. */
+export function useQueueTotals(filter: QueueFilter, enabled: boolean) {
+  return useQuery({
+    queryKey: ["queue", "totals", filter],
+    queryFn: async () => (await askQueue({ ...filter, limit: 1 })).totals,
+    refetchInterval: POLL_MS,
+    placeholderData: keepPreviousData,
+    enabled,
+  });
+}
+
+/** What waits for each of these GPU types; a job that accepts several stands with each of them. */
+export function useWaitedFor(types: readonly string[]) {
+  return useQueries({
+    queries: types.map((type) => ({
+      queryKey: ["waited-for", type],
+      queryFn: async () => (await askQueue({ type, limit: 1 })).totals,
+      refetchInterval: SLOW_MS,
+      staleTime: SLOW_MS,
+    })),
+  });
+}
+
+/** With what was asked for, as far as one may see it. */
+export function useJobDetail(id: string) {
+  return useQuery({
+    queryKey: ["jobs", "one", id],
+    queryFn: async () => (await unwrap(api.GET("/api/v1/jobs/{id}", { params: { path: { id } } }))) as JobDetail,
+    refetchInterval: POLL_MS,
+  });
+}
+
+export function useExplanation(id: string) {
+  return useQuery({
+    queryKey: ["explain", id],
+    queryFn: (): Promise<Explanation> => unwrap(api.GET("/api/v1/jobs/{id}/explain", { params: { path: { id } } })),
+    refetchInterval: (query) => (query.state.data?.left_out ? AGAIN_MS : SLOW_MS),
+  });
+}
+
+/** How predicted starts turned out, over all jobs. */
+export function useStartCalibration() {
+  return useQuery({
+    queryKey: ["calibration", "starts"],
+    queryFn: async () => {
+      const { from, starts } = await unwrap(api.GET("/api/v1/goodput/calibration"));
+      return { from, all: starts.find((one) => !one.gpu_type && !one.model_family) };
+    },
+    staleTime: 60_000,
+  });
+}
