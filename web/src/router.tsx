@@ -41,8 +41,11 @@ const job = createRoute({
   path: "/jobs/$id",
   validateSearch: v.object({
     tab: among(["goodput", "allocations", "logs", "events", "config", "checkpoints"]),
+    span: among(["1h", "24h", "all"]),
     rank: text,
     attempt: text,
+    tail: text,
+    event: text,
     q: text,
   }),
   component: lazyRouteComponent(() => import("./pages/job/JobPage")),
@@ -84,7 +87,7 @@ const timeline = createRoute({
 const events = createRoute({
   getParentRoute: () => root,
   path: "/events",
-  validateSearch: v.object({ tab: among(["events", "audit"]), verb: text, actor: text, job: text, node: text, event: text }),
+  validateSearch: v.object({ tab: among(["events", "audit"]), result: among(["done", "refused"]), verb: text, actor: text, job: text, node: text, event: text }),
   component: lazyRouteComponent(() => import("./pages/events/EventsPage")),
 });
 const reports = createRoute({
@@ -96,7 +99,7 @@ const reports = createRoute({
 const settings = createRoute({
   getParentRoute: () => root,
   path: "/settings",
-  validateSearch: v.object({ tab: among(["policy", "projects", "people", "tokens", "nodes"]) }),
+  validateSearch: v.object({ tab: among(["policy", "projects", "people", "tokens", "nodes"]), item: text }),
   component: lazyRouteComponent(() => import("./pages/settings/SettingsPage")),
 });
 

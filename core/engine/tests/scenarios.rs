@@ -63,6 +63,27 @@ fn a_command_is_repeated_until_its_effect_is_seen() {
     assert_eq!(cluster.commands.len(), 2);
 }
 
+/// What has ended never runs again, whatever was asked of it while it ended.
+#[test]
+fn who_ended_by_itself_while_it_was_to_be_held_has_succeeded() {
+    for (cancels, outcome, ends) in [
+        (false, GroupOutcome::Succeeded, "succeeded"),
+        (false, GroupOutcome::Stopped, "held"),
+        (true, GroupOutcome::Succeeded, "cancelled"),
+    ] {
+        let mut cluster = Cluster::new(&[4]);
+        let job = cluster.submit(rigid("one", 2));
+        cluster.start(job);
+        cluster.request(match cancels {
+            false => Request::Hold { job, reason: None },
+            true => Request::Cancel { job, reason: None, grace: None },
+        });
+        assert!(matches!(cluster.state(job), JobState::Stopping { .. }));
+        cluster.end(job, &outcome);
+        assert_eq!(<&str>::from(&cluster.state(job).kind()), ends);
+    }
+}
+
 #[test]
 fn a_job_follows_its_noise_scale_yields_and_finishes() {
     let mut cluster = Cluster::new(&[4]);

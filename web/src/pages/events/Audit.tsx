@@ -1,7 +1,7 @@
 // The audit: who did what to what, and why; what was refused; and what has changed by it. For operators and admins.
 
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import { api, unwrap } from "../../api/client";
 import { count } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
@@ -74,9 +74,8 @@ function Change({ line }: { line: AuditLine }) {
 }
 
 export function Audit() {
-  const { verb, actor, job, node, event, at } = useSearch({ from: "/events" });
+  const { verb, actor, job, node, result, event, at } = useSearch({ from: "/events" });
   const navigate = useNavigate({ from: "/events" });
-  const [result, setResult] = useState<(typeof RESULTS)[number]>();
   const subject = job ? `job:${job}` : node ? `node:${node}` : undefined;
   const filter = useMemo<AuditFilter>(() => ({ action: verb, actor, subject, result, until: at }), [verb, actor, subject, result, at]);
   const audit = useAudit(filter);
@@ -85,7 +84,7 @@ export function Audit() {
   const more = newest.data !== undefined && !audit.isPlaceholderData && newest.data > (rows[0]?.id ?? 0);
   const chosen = event !== undefined && /^\d{1,15}$/.test(event) ? Number(event) : undefined;
 
-  const set = (next: { verb?: string | undefined; actor?: string | undefined; job?: string | undefined; node?: string | undefined; event?: string | undefined }) =>
+  const set = (next: { verb?: string | undefined; actor?: string | undefined; job?: string | undefined; node?: string | undefined; result?: (typeof RESULTS)[number]; event?: string | undefined }) =>
     void navigate({ search: (before) => ({ ...before, ...next }), replace: true, resetScroll: false });
   const add = async (kind: Kind, value: string) => {
     // A line names one subject, nodes by their ids.
@@ -102,7 +101,7 @@ export function Audit() {
       <section className="events-head" aria-label="Filters">
         <div className="row" role="group" aria-label="Result">
           {RESULTS.map((one) => (
-            <button key={one ?? "all"} className="button" aria-pressed={result === one} onClick={() => setResult(one)}>
+            <button key={one ?? "all"} className="button" aria-pressed={result === one} onClick={() => set({ result: one })}>
               {one ?? "done and refused"}
             </button>
           ))}
@@ -158,7 +157,7 @@ export function Audit() {
               <Empty>
                 {filtered === undefined ? "Nobody has changed anything yet. Every change, and every refusal, leaves a line here." : "No line is admitted by these filters. "}
                 {filtered !== undefined && (
-                  <Link to="/events" search={(before) => ({ at: before.at, tab: "audit" })} onClick={() => setResult(undefined)}>
+                  <Link to="/events" search={(before) => ({ at: before.at, tab: "audit" })}>
                     Show all lines
                   </Link>
                 )}

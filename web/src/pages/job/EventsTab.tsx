@@ -1,7 +1,7 @@
 // What happened to the job, the newest first; of each event what led to it and what came of it.
 
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { useMemo, useState } from "react";
+import { useMemo } from "react";
 import type { EventRecord } from "../../api/client";
 import { count } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
@@ -25,13 +25,15 @@ const GROUPS: Record<string, readonly string[]> = {
 };
 
 export default function EventsTab({ job, at }: TabProps) {
-  const { q } = useSearch({ from: "/jobs/$id" });
+  const { q, event: asked } = useSearch({ from: "/jobs/$id" });
+  const chosen = Number(asked) || undefined;
   const navigate = useNavigate();
   const group = q !== undefined && q in GROUPS ? q : undefined;
   const verbs = group && GROUPS[group]!.join(",");
   const events = useJobEvents(job, verbs, at);
-  const [chosen, setChosen] = useState<number>();
   const gathered = useMemo(() => gather(events), [events]);
+  const choose = (seq: number | undefined) =>
+    void navigate({ to: ".", search: (before) => ({ ...before, event: seq === undefined ? undefined : String(seq) }), resetScroll: false });
   const pick = (name: string | undefined) => void navigate({ to: ".", search: (before) => ({ ...before, q: name }), replace: true });
   return (
     <div className="grid">
@@ -76,7 +78,7 @@ export default function EventsTab({ job, at }: TabProps) {
                   rows={items}
                   columns={COLUMNS}
                   keyOf={(event) => String(event.seq)}
-                  onOpen={(event) => setChosen(event.seq)}
+                  onOpen={(event) => choose(event.seq)}
                   selected={chosen === undefined ? undefined : String(chosen)}
                   testId="job-events"
                 />
@@ -92,7 +94,7 @@ export default function EventsTab({ job, at }: TabProps) {
       </div>
       {chosen !== undefined && (
         <div className="span-5">
-          <Chain job={job.id} event={chosen} onClose={() => setChosen(undefined)} />
+          <Chain job={job.id} event={chosen} onClose={() => choose(undefined)} />
         </div>
       )}
     </div>

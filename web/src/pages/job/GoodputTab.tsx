@@ -1,6 +1,7 @@
 // What a job makes of its GPUs over time, and beside it why it has so many, what they cost and what its last change brought.
 
-import { useMemo, useRef, useState } from "react";
+import { useNavigate, useSearch } from "@tanstack/react-router";
+import { useMemo, useRef } from "react";
 import { colourOf } from "../../lib/colour";
 import { serverNow } from "../../lib/clock";
 import { count } from "../../lib/format";
@@ -20,7 +21,9 @@ const NAMES = Object.keys(SPANS) as Span[];
 const WORDS: Record<Span, string> = { "1h": "1 h", "24h": "24 h", all: "all its life" };
 
 export default function GoodputTab({ job, at }: TabProps) {
-  const [span, setSpan] = useState<Span>("all");
+  const { span = "all" } = useSearch({ from: "/jobs/$id" });
+  const navigate = useNavigate();
+  const look = (back: Span) => void navigate({ to: ".", search: (before) => ({ ...before, span: back }), replace: true, resetScroll: false });
   const series = useSeries(job, span, at);
   // What stands beside the charts is of all its life, however little of it they show.
   const whole = useSeries(job, "all", at).data ?? NONE;
@@ -50,7 +53,7 @@ export default function GoodputTab({ job, at }: TabProps) {
           asked={series}
           everySeconds={hasEnded(job.state) || at ? Number.POSITIVE_INFINITY : 10}
           height={620}
-          tools={<SpanPicker value={span} onChange={setSpan} />}
+          tools={<SpanPicker value={span} onChange={look} />}
         >
           {() =>
             shown && (shown.track.times.length > 0 || shown.segments.length > 0) ? (

@@ -1,7 +1,6 @@
 // Projects with their rules, and what they hold; who is a member of one; and a form for a project's rules.
 
-import { Link } from "@tanstack/react-router";
-import { useState } from "react";
+import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { count, gpuHours } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { type Column, DataTable } from "../../parts/DataTable";
@@ -44,7 +43,9 @@ export function openTo({ members = 0, private: hidden }: Project): string {
 
 export function ProjectsTab() {
   const projects = useProjects();
-  const [name, setName] = useState<string>();
+  const { item: name } = useSearch({ from: "/settings" });
+  const navigate = useNavigate({ from: "/settings" });
+  const choose = (item: string | undefined) => void navigate({ search: (before) => ({ ...before, item }), resetScroll: false });
   const chosen = projects.data?.items.find((project) => project.name === name);
   return (
     <div className={chosen ? "settings-split" : undefined}>
@@ -73,13 +74,13 @@ export function ProjectsTab() {
               rows={items}
               columns={COLUMNS}
               keyOf={(project) => project.name}
-              onOpen={(project) => setName(project.name === name ? undefined : project.name)}
+              onOpen={(project) => choose(project.name === name ? undefined : project.name)}
               selected={name ?? ""}
             />
           )
         }
       </Panel>
-      {chosen && <ProjectPanel key={chosen.name} project={chosen} projects={projects.data?.items ?? []} onClose={() => setName(undefined)} />}
+      {chosen && <ProjectPanel key={chosen.name} project={chosen} projects={projects.data?.items ?? []} onClose={() => choose(undefined)} />}
     </div>
   );
 }

@@ -59,12 +59,11 @@ function numberOf(items: readonly AllocationRecord[], attempt: string | undefine
 function Attempt({ job, items, number }: { job: JobDetail; items: AllocationRecord[]; number: number }) {
   const allocation = items[number - 1]!;
   const newest = number === items.length;
-  const { rank, q } = useSearch({ from: "/jobs/$id" });
+  const { rank, q, tail } = useSearch({ from: "/jobs/$id" });
   const navigate = useNavigate();
   const of = useMemo(() => writers(job, allocation), [job.spec, allocation]);
   const ranks = useMemo(() => chosen(of, rank), [of, rank]);
-  const [tail, setTail] = useState<number>();
-  const kept = tail ?? (ranks.length === 1 ? TAIL_OF_ONE : TAIL_OF_MANY);
+  const kept = TAILS.find((lines) => String(lines) === tail) ?? (ranks.length === 1 ? TAIL_OF_ONE : TAIL_OF_MANY);
   const live = newest && !hasEnded(job.state) && allocation.ended_at == null;
   const [follows, setFollows] = useState(true);
   const { feed, version, again } = useFeed({ id: job.id, generation: allocation.generation, ranks, tail: kept || undefined, follow: live && follows });
@@ -72,7 +71,7 @@ function Attempt({ job, items, number }: { job: JobDetail; items: AllocationReco
   const [wraps, setWraps] = useState(false);
   const [timed, setTimed] = useState(true);
   const shows = useMemo(() => filterOf(q), [q]);
-  const set = (search: { rank?: string | undefined; attempt?: string | undefined; q?: string | undefined }) =>
+  const set = (search: { rank?: string | undefined; attempt?: string | undefined; tail?: string | undefined; q?: string | undefined }) =>
     void navigate({ to: ".", search: (before) => ({ ...before, ...search }), replace: true });
 
   const query = new URLSearchParams({ rank: ranks.join(","), generation: String(allocation.generation), timestamps: "true" });
@@ -108,7 +107,7 @@ function Attempt({ job, items, number }: { job: JobDetail; items: AllocationReco
         <Select
           label="Lines of each"
           value={String(kept)}
-          onChange={(value) => setTail(Number(value))}
+          onChange={(value) => set({ tail: value })}
           options={TAILS.map((lines) => ({ value: String(lines), label: lines === 0 ? "all" : `the last ${count(lines)}` }))}
         />
         <Filter label="Filter: text or /pattern/" value={q} onChange={(value) => set({ q: value })} first width={220} />
