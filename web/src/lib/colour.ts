@@ -28,7 +28,7 @@ interface Shown {
 
 const STATES: Record<string, Shown> = {
   queued: { glyph: "◷", tone: "plain" },
-  held: { glyph: "⏸", tone: "muted" },
+  held: { glyph: "‖", tone: "muted" },
   starting: { glyph: "◌", tone: "warn" },
   running: { glyph: "▶", tone: "good" },
   stopping: { glyph: "⇄", tone: "warn" },

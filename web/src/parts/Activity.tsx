@@ -15,7 +15,7 @@ const SHOWN: Record<string, Shown> = {
   stopping: { glyph: "⇄", tone: "warn", word: "stopping", means: "its job saves, stops, or is not proven gone" },
   idle_no_demand: { glyph: "○", tone: "muted", word: "idle, no demand", means: "free, and no job waits for GPUs" },
   idle_waiting: { glyph: "○", tone: "warn", word: "idle, jobs wait", means: "free although jobs wait: too few, too scattered, or a round is under way" },
-  withheld: { glyph: "⏸", tone: "muted", word: "withheld", means: "free, but nothing new may start on its node" },
+  withheld: { glyph: "‖", tone: "muted", word: "withheld", means: "free, but nothing new may start on its node" },
   unreachable: { glyph: "✕", tone: "bad", word: "out of contact", means: "its node does not answer, and no job holds it" },
   broken: { glyph: "!", tone: "bad", word: "broken", means: "must not be granted" },
   not_held: { glyph: "○", tone: "muted", word: "not held", means: "no job held it; why is not kept" },

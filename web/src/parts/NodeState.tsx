@@ -24,8 +24,8 @@ const WELL: Shown = { kind: "well", glyph: "✓", tone: "good", word: "in servic
 const SHOWN: readonly (readonly [keyof NodeStanding, string, Shown])[] = [
   ["availability", "lost", { kind: "lost", glyph: "✕", tone: "bad", word: "lost" }],
   ["availability", "unreachable", { kind: "lost", glyph: "✕", tone: "bad", word: "unreachable" }],
-  ["policy", "draining", { kind: "drained", glyph: "⏸", tone: "warn", word: "draining" }],
-  ["policy", "cordoned", { kind: "drained", glyph: "⏸", tone: "warn", word: "cordoned" }],
+  ["policy", "draining", { kind: "drained", glyph: "‖", tone: "warn", word: "draining" }],
+  ["policy", "cordoned", { kind: "drained", glyph: "‖", tone: "warn", word: "cordoned" }],
   ["standing", "quarantined", { kind: "suspect", glyph: "▲", tone: "warn", word: "quarantined" }],
   ["standing", "probation", { kind: "suspect", glyph: "▲", tone: "warn", word: "on probation" }],
   ["availability", "registering", { kind: "joining", glyph: "◌", tone: "muted", word: "registering" }],

@@ -68,7 +68,7 @@ export const COLUMNS: readonly Column<Row>[] = [
     hint: "of its target; of a job without one nobody can say",
     width: "64px",
     number: true,
-    from: "tablet",
+    from: "desktop",
     cell: (row) => row.progress_fraction != null && percent(row.progress_fraction),
   },
   {
@@ -78,7 +78,7 @@ export const COLUMNS: readonly Column<Row>[] = [
     hint: "predicted, at its present goodput",
     width: "84px",
     number: true,
-    from: "tablet",
+    from: "desktop",
     cell: (row) => row.eta_seconds != null && `≈ ${duration(row.eta_seconds)}`,
   },
   {

@@ -33,7 +33,7 @@ export function Reservations({ asked, name, className }: { asked: Asked<Schemas[
                   <strong className="named">
                     <Middle text={one.name} />
                   </strong>{" "}
-                  <span className={one.active ? "warn" : "muted"}>{one.active ? "⏸ holds now" : "◷ will hold"}</span>
+                  <span className={one.active ? "warn" : "muted"}>{one.active ? "‖ holds now" : "◷ will hold"}</span>
                 </span>
                 <span>
                   <When at={one.from} /> – <When at={one.until} />

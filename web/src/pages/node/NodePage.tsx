@@ -73,7 +73,7 @@ function Standing({ node }: { node: Node }) {
 function Switched({ node }: { node: Node }) {
   return (
     <p className="node-policy">
-      {node.policy === "draining" ? "⏸ Drained" : "⏸ Cordoned"} by {node.policy_by?.replace(/^user:/, "") ?? "somebody"}
+      {node.policy === "draining" ? "‖ Drained" : "‖ Cordoned"} by {node.policy_by?.replace(/^user:/, "") ?? "somebody"}
       {node.policy_since && (
         <>
           {" "}

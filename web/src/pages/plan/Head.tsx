@@ -169,7 +169,7 @@ function Rounds({ overview }: { overview: Overview }) {
           <span className="bad">▲ {stands.headline}</span>
         ) : mode === "paused" ? (
           <Link to="/settings" search={{ tab: "policy" }} className="warn">
-            ⏸ paused
+            ‖ paused
           </Link>
         ) : (
           <span className="good">✓ {mode === "advisory" ? "moves wait for approval" : "carried out by themselves"}</span>

@@ -150,7 +150,7 @@ function Kind({ line }: { line: Line }) {
   if (!line.move || line.out) {
     return (
       <span className="muted">
-        <span aria-hidden>{line.out ? "⏸" : "◌"}</span> {line.out ? "left out" : "comes back"}
+        <span aria-hidden>{line.out ? "‖" : "◌"}</span> {line.out ? "left out" : "comes back"}
       </span>
     );
   }
