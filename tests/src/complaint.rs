@@ -30,6 +30,7 @@ impl Expected {
         Self::warning("headway_scheduler::observer", ""),
         Self::warning("headway_scheduler::archive", ""),
         Self::warning("headway_scheduler::sampler", ""),
+        Self::warning("headway_scheduler::foretelling", ""),
         Self::warning("headway_scheduler::webhooks", ""),
         Self::warning("headway_scheduler::http::problem", ""),
         Self::error("headway_scheduler::http::problem", ""),
