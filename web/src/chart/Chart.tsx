@@ -7,6 +7,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { si } from "../lib/format";
 import { momentOf, timeTicks } from "./axis";
+import { Foot } from "./Foot";
 import "./chart.css";
 
 export interface Line {
@@ -31,7 +32,6 @@ export interface Mark {
   at: number;
   label: string;
   tone: "plain" | "good" | "warn" | "bad";
-  onOpen?: () => void;
 }
 
 interface Props {
@@ -64,18 +64,7 @@ export function Chart(props: Props) {
   return (
     <figure className="chart" data-testid={props.testId}>
       {asTable ? <AsTable {...props} /> : <Canvas {...props} told={told} />}
-      <figcaption className="chart-foot">
-        {lines.map((line) => (
-          <span key={line.name} className="chart-key">
-            <span className="chart-line" style={{ borderTop: `2px ${line.dashed ? "dashed" : "solid"} ${line.colour}` }} aria-hidden />
-            {line.name}
-          </span>
-        ))}
-        <span className="space" />
-        <button className="link" onClick={() => setAsTable(!asTable)} aria-pressed={asTable}>
-          {asTable ? "as chart" : "as table"}
-        </button>
-      </figcaption>
+      <Foot keys={lines} asTable={asTable} onSwitch={setAsTable} />
     </figure>
   );
 }

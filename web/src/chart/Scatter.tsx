@@ -3,6 +3,7 @@
 import { type KeyboardEvent, type PointerEvent, type ReactNode, memo, useMemo, useState } from "react";
 import { logTicks } from "./axis";
 import { useWidth } from "./width";
+import { Foot } from "./Foot";
 import "./chart.css";
 import "./stack.css";
 import "./scatter.css";
@@ -61,18 +62,7 @@ export function Scatter(props: Props) {
   return (
     <figure className="chart" data-testid={props.testId}>
       {asTable ? props.table : <Canvas {...props} />}
-      <figcaption className="chart-foot">
-        {(props.guides ?? []).map((guide) => (
-          <span key={guide.name} className="chart-key">
-            <span className="chart-line" style={{ borderTop: `2px ${guide.dashed ? "dashed" : "solid"} var(--edge)` }} aria-hidden />
-            {guide.name}
-          </span>
-        ))}
-        <span className="space" />
-        <button className="link stack-switch" onClick={() => setAsTable(!asTable)} aria-pressed={asTable}>
-          {asTable ? "as chart" : "as table"}
-        </button>
-      </figcaption>
+      <Foot keys={(props.guides ?? NO_GUIDES).map(({ name, dashed }) => ({ name, dashed, colour: "var(--edge)" }))} asTable={asTable} onSwitch={setAsTable} />
     </figure>
   );
 }

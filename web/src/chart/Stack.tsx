@@ -6,6 +6,7 @@ import type { Line, Mark } from "./Chart";
 import { momentOf, timeTicks, valueTicks } from "./axis";
 import { type Plot, areaPath, edges, linePath } from "./stacked";
 import { useWidth } from "./width";
+import { Foot } from "./Foot";
 import "./chart.css";
 import "./stack.css";
 
@@ -57,13 +58,7 @@ export function Stack(props: Props) {
       ) : (
         <Canvas {...props} height={height} />
       )}
-      <figcaption className="chart-foot">
-        {lines.map((line) => (
-          <span key={line.name} className="chart-key">
-            <span className="chart-line" style={{ borderTop: `2px ${line.dashed ? "dashed" : "solid"} ${line.colour}` }} aria-hidden />
-            {line.name}
-          </span>
-        ))}
+      <Foot keys={lines} asTable={asTable} onSwitch={setAsTable}>
         {layers.map((layer) => (
           <span key={layer.key} className="chart-key stack-key">
             {layer.label ?? (
@@ -74,11 +69,7 @@ export function Stack(props: Props) {
             )}
           </span>
         ))}
-        <span className="space" />
-        <button className="link stack-switch" onClick={() => setAsTable(!asTable)} aria-pressed={asTable}>
-          {asTable ? "as chart" : "as table"}
-        </button>
-      </figcaption>
+      </Foot>
     </figure>
   );
 }

@@ -13,6 +13,7 @@ import { Middle } from "../../parts/Name";
 import { Empty, Panel } from "../../parts/Panel";
 import { type Project, SETTINGS_SECONDS, asked, useMembers, useRequest, useUsers } from "./asked";
 import { Deed } from "./Deed";
+import { RoleField } from "./RoleField";
 
 type Schemas = components["schemas"];
 type Member = Schemas["Member"];
@@ -104,16 +105,7 @@ function Name({ project, disabled }: { project: Project; disabled: string | unde
           <option key={one.name} value={one.name} />
         ))}
       </datalist>
-      <label className="settings-form-field">
-        <span>role</span>
-        <select className="field" value={role} onChange={(event) => setRole(event.target.value as ProjectRole)}>
-          {ROLES.map((one) => (
-            <option key={one.role} value={one.role}>
-              {one.role}: {one.may}
-            </option>
-          ))}
-        </select>
-      </label>
+      <RoleField value={role} roles={ROLES} onChange={setRole} />
     </Deed>
   );
 }

@@ -11,6 +11,7 @@ import { Empty, Panel } from "../../parts/Panel";
 import { When } from "../../parts/When";
 import { SETTINGS_SECONDS, type User, done, useRequest, useUsers, why } from "./asked";
 import { Deed } from "./Deed";
+import { RoleField } from "./RoleField";
 
 const ROLES = [
   { role: "viewer", may: "looks at the cluster" },
@@ -114,16 +115,7 @@ function SetRole({ user }: { user?: User }) {
           <input className="field" value={name} maxLength={128} required placeholder="ada" onChange={(event) => setName(event.target.value)} />
         </label>
       )}
-      <label className="settings-form-field">
-        <span>role</span>
-        <select className="field" value={role} onChange={(event) => setRole(event.target.value as Role)}>
-          {ROLES.map((one) => (
-            <option key={one.role} value={one.role}>
-              {one.role}: {one.may}
-            </option>
-          ))}
-        </select>
-      </label>
+      <RoleField value={role} roles={ROLES} onChange={setRole} />
     </Deed>
   );
 }
