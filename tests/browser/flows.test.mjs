@@ -1,4 +1,4 @@
-// What people do with the pages, from logging in to approving a plan, on a living cluster.
+// What people do with the pages, on a living cluster.
 
 import assert from "node:assert/strict";
 import { mkdirSync } from "node:fs";
@@ -102,6 +102,15 @@ test("who waits is told why, and what would start it sooner", async () => {
   await page.getByTestId("headline").waitFor();
   await page.getByTestId("funnel").waitFor();
   assert.ok(page.url().includes(waits.id), "the selection stands in the address");
+  // What would help is an edit away: it asks for all 8 GPUs.
+  await page.getByTestId("sooner").getByRole("button", { name: "Apply as edit" }).first().click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel(/Reason/).fill("fewer will do");
+  await dialog.locator("button[type=submit]:enabled").click();
+  await until("the edit to be done", async () => {
+    const now = await cluster.get(`/api/v1/jobs/${waits.id}`);
+    return now.gpus_min < waits.gpus_min || now.priority > waits.priority;
+  });
   assert.deepEqual(complaints, []);
   await page.context().close();
 });
@@ -135,8 +144,12 @@ test("a past moment is seen on every page, and nothing is done there", async () 
 });
 
 test("logs are followed", async () => {
-  const { page } = await open(`/jobs/${large.id}?tab=logs`);
-  await page.getByTestId("log").waitFor();
+  const script = 'for i in 1 2 3 4 5 6 7 8 9; do echo "line $i <b>of</b> nine"; sleep 1; done';
+  const spec = { version: 1, name: "chatty", priority: 90, resources: { gpus: { min: 1, max: 1 } }, run: { command: ["sh", "-c", script] } };
+  const chatty = (await cluster.submit(spec)).jobs[0];
+  const { page } = await open(`/jobs/${chatty.id}?tab=logs`);
+  await page.getByTestId("log").getByText("line 1 <b>of</b> nine").waitFor();
+  await page.getByTestId("log").getByText("line 9 <b>of</b> nine").waitFor({ timeout: 30_000 });
   await page.context().close();
 });
 
