@@ -53,6 +53,7 @@ export async function startCluster(more = []) {
     submit: (spec) => request(url, token, "POST", "/api/v1/jobs", spec),
     put: (route, body) => request(url, token, "PUT", route, body),
     get: (route) => request(url, token, "GET", route),
+    patch: (route, body) => request(url, token, "PATCH", route, body),
     async stop() {
       const ended = new Promise((resolve) => child.on("exit", resolve));
       child.kill("SIGTERM");

@@ -191,6 +191,38 @@ test("planning that stands still is soon on the screen, with what it costs", asy
   await page.context().close();
 });
 
+test("a plan is approved with one of its moves left out", async () => {
+  const peer = (await cluster.submit(emulatedJob("peer", { min: 1, max: 8 }))).jobs[0];
+  await until("two jobs to run", async () => {
+    const { items } = await cluster.get("/api/v1/jobs?state=running");
+    return [large, peer].every((job) => items.some((one) => one.id === job.id));
+  });
+  await cluster.patch("/api/v1/policy", { mode: "advisory" });
+  await cluster.submit(emulatedJob("newcomer", { min: 1, max: 4, priority: 75 }));
+  const proposal = await until("a proposal that moves both", async () => {
+    const { plans_waiting: waiting } = await cluster.get("/api/v1/overview");
+    const plan = waiting[0] && (await cluster.get(`/api/v1/plans/${waiting[0]}`));
+    return plan?.moves.filter((move) => move.from_gpus > 0).length >= 2 && plan;
+  });
+  const { gpus } = await cluster.get(`/api/v1/jobs/${large.id}`);
+  const { page } = await open(`/plan?plan=${proposal.id}`);
+  await page.getByLabel("Move llama-large").uncheck();
+  // The round is solved again without it, as a proposal of its own.
+  await page.getByTestId("plan-excluded").getByText("Without 1 move:").waitFor();
+  const without = await until("the other proposal", async () => {
+    const { plans_waiting: waiting } = await cluster.get("/api/v1/overview");
+    return waiting[0] !== proposal.id && waiting[0];
+  });
+  await page.getByRole("button", { name: "Approve", exact: true }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByTestId("plan-final").waitFor();
+  await dialog.getByRole("button", { name: "Approve" }).click();
+  await until("it to be in force", async () => (await cluster.get(`/api/v1/plans/${without}`)).state === "adopted");
+  assert.equal((await cluster.get(`/api/v1/jobs/${large.id}`)).gpus, gpus, "who was left out stays as it is");
+  await cluster.patch("/api/v1/policy", { mode: "auto" });
+  await page.context().close();
+});
+
 test("tiles tell what the server tells, of a thousand jobs", async () => {
   const spec = { ...emulatedJob("many", { min: 8, max: 8, priority: 1 }) };
   for (let batch = 0; batch < 20; batch++) {
