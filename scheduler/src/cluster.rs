@@ -13,7 +13,7 @@ use headway_types::{Generation, JobId, NodeId, PlanId, Seconds, Timestamp};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::audit;
-use crate::clock::Clock;
+use crate::clock::{Clock, Speed};
 use crate::config::Retention;
 use crate::driver::{Asker, Input, Standing, StandsBy};
 use crate::grpc::{Measured, SessionError, Sessions};
@@ -204,6 +204,11 @@ impl Cluster {
     /// When something was, by the cluster's clock, that was so much wall time ago.
     pub(crate) fn ago(&self, elapsed: Duration) -> Timestamp {
         self.now() - Seconds(elapsed.as_secs_f64() * self.clock.speed().factor())
+    }
+
+    /// How fast the cluster's time runs.
+    pub(crate) fn clock_speed(&self) -> Speed {
+        self.clock.speed()
     }
 
     /// Since the newest plan was made, adopted or not.

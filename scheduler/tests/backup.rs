@@ -1,17 +1,14 @@
 //! Backups on a real Postgres: what is in one, what comes back of it, and what is refused.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::TestDatabase;
 use chrono::{DateTime, Utc};
 use headway_engine::Change;
 use headway_scheduler::backup::{BackupFile, RestoreError, restore, write};
 use headway_scheduler::store::AuditFilter;
 use headway_types::{IdSource, Timestamp};
 use sqlx::{AssertSqlSafe, ConnectOptions};
-use support::TestDatabase;
 
 fn moment(seconds: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_790_000_000 + seconds, 0).unwrap()
@@ -41,7 +38,7 @@ async fn what_comes_back_is_what_was_backed_up_under_a_term_above_all_and_says_t
     let (from, to) = (TestDatabase::create().await, empty().await);
     let store = from.store().await;
     let term = store.begin_term().await.unwrap();
-    let job = support::job(IdSource::seeded(1).job(support::START), "one");
+    let job = crate::support::job(IdSource::seeded(1).job(crate::support::START), "one");
     store.commit(term, &[Change::Job(std::sync::Arc::new(job.clone()))]).await.unwrap();
     let sealed = async |action: &str| {
         run(&from, &deed(action)).await;

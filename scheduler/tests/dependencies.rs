@@ -1,17 +1,14 @@
 //! Who waits for whom, on a real Postgres.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::{START, TestDatabase, job};
 use headway_engine::Change;
 use headway_engine::record::{Awaited, Dependency, DependencyStanding, Job, JobState};
 use headway_scheduler::store::{Store, StoreError};
 use headway_types::spec::Condition;
 use headway_types::{IdSource, JobId, Term, Timestamp};
 use sqlx::ConnectOptions;
-use support::{START, TestDatabase, job};
 
 async fn write(store: &Store, term: Term, jobs: &[&Job]) -> Result<(), StoreError> {
     let changes: Vec<Change> = jobs.iter().map(|job| Change::Job(Arc::new((*job).clone()))).collect();

@@ -1,17 +1,14 @@
 //! Strangers who open connections, send half of a request, or lie about its length: nobody who is known notices.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::support::TestDatabase;
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::{Bound, InitialToken, Retention, ServerConfig, Speed, serve_reporting};
 use headway_types::TokenScope;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::TestDatabase;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;

@@ -1,17 +1,14 @@
 //! What came of predictions, on a real Postgres: written with the decision that ends them, found by age, forgotten with the history.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::{START, TestDatabase, allocation};
 use headway_engine::Change;
 use headway_engine::record::{Expectation, Job, ModelFamily, Realised};
 use headway_scheduler::store::{MetStart, PredictedStart, Store};
 use headway_types::{
     Generation, GpuCount, GpuType, IdSource, JobId, Seconds, Term, Timestamp, TokensPerSecond, example,
 };
-use support::{START, TestDatabase, allocation};
 
 async fn store() -> (Store, Term) {
     let store = TestDatabase::create().await.store().await;

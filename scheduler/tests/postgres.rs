@@ -1,5 +1,4 @@
 //! The private Postgres that `headway up` runs.
-#![allow(clippy::unwrap_used)]
 
 use std::path::Path;
 

@@ -1,15 +1,12 @@
 //! Measurements on a real Postgres.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{START, TestDatabase};
 use headway_engine::Pulse;
 use headway_scheduler::store::SeriesPoint;
 use headway_types::{
     Configuration, Generation, GpuCount, IdSource, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens,
     TokensPerSecond,
 };
-use support::{START, TestDatabase};
 
 fn point(after: f64, generation: u64) -> SeriesPoint {
     let report = StepReport {

@@ -1,10 +1,8 @@
 //! The whole server in one process: it comes up on free ports and goes down when told.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::{START, TestDatabase};
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_api::client::{Client, VerifyQuery};
 use headway_api::secret::Secret;
@@ -18,7 +16,6 @@ use headway_scheduler::{
 };
 use headway_types::TokenScope;
 use sqlx::ConnectOptions as _;
-use support::{START, TestDatabase};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;

@@ -1,10 +1,8 @@
 //! Spans as a collector hears of them: one of a few lines, which decodes what a whole server exports. One test, since a process has one log.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::TestDatabase;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -17,7 +15,6 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
-use support::TestDatabase;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;

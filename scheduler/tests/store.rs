@@ -1,11 +1,9 @@
 //! The store on a real Postgres: what is committed is what is loaded, and only the newest term commits.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 use headway_engine::record::{
     Checkpoint, EventRecord, IdempotencyRecord, JobState, PlanRecord, PlanState, PolicyMode, PolicySettings, Project,
     ProjectAccess, ProjectRules, Release, ReleaseProof, Reservation,
@@ -20,7 +18,6 @@ use headway_types::{
     ProjectRole, ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
 };
 use sqlx::ConnectOptions;
-use support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 
 fn plan(id: PlanId, state: PlanState) -> PlanRecord {
     let report = PlanReport {

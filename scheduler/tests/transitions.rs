@@ -1,10 +1,8 @@
 //! The history of states on a real Postgres: any past moment can be asked for.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::sync::Arc;
 
+use crate::support::{START, TestDatabase};
 use headway_engine::Change;
 use headway_engine::record::{AllocationPhase, Entered, EventRecord, Transition};
 use headway_scheduler::store::{StatesAt, Store};
@@ -12,7 +10,6 @@ use headway_types::{
     Generation, IdSource, JobId, NodeId, NodePolicyKind, PlanId, Seconds, StandingKind, Term, Timestamp,
 };
 use sqlx::ConnectOptions;
-use support::{START, TestDatabase};
 
 fn second(number: u32) -> Timestamp {
     START + Seconds(f64::from(number))
@@ -276,6 +273,6 @@ async fn the_newest_moment_is_that_of_the_newest_fact() {
         message: "older".into(),
         detail: Default::default(),
     };
-    store.commit(term, &[Change::Event(event), Change::Job(Arc::new(support::job(id, "any")))]).await.unwrap();
+    store.commit(term, &[Change::Event(event), Change::Job(Arc::new(crate::support::job(id, "any")))]).await.unwrap();
     assert_eq!(store.newest_moment().await.unwrap(), Some(second(9)), "it never steps back");
 }

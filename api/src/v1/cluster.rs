@@ -17,6 +17,10 @@ use super::site::SiteRow;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Overview {
     pub at: DateTime<Utc>,
+    /// Seconds of the cluster's time per second: 1, but where nodes are emulated at another pace.
+    #[serde(default = "super::project::one")]
+    #[schema(required = true)]
+    pub clock_speed: f64,
     pub nodes_total: u32,
     pub nodes_available: u32,
     pub gpus_total: u32,

@@ -73,7 +73,7 @@ impl From<ProjectRules> for ProjectRequest {
     }
 }
 
-fn one() -> f64 {
+pub(super) fn one() -> f64 {
     1.0
 }
 

@@ -2,6 +2,7 @@
 //! process, all below one data directory; Ctrl-C checkpoints what trains and stops everything, and the next `up` resumes.
 
 mod child;
+mod demo;
 mod directory;
 mod enrolment;
 mod nodes;
@@ -13,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 use headway_agent::{FleetGroup, WrittenGroup};
 use headway_api::client::{Client, ClientError};
 use headway_api::v1::{DrainRequest, Node};
@@ -43,8 +44,9 @@ const CHANGES: usize = 64;
 const STOPPING: &str = "headway up is stopping";
 
 #[derive(Args, Clone, Debug)]
+#[command(group(ArgGroup::new("fleet").multiple(true)))]
 pub struct Up {
-    /// Where everything is kept [default: /var/lib/headway for root, else ~/.local/share/headway].
+    /// Where everything is kept [default: /var/lib/headway for root, else ~/.local/share/headway; with --demo the same and -demo].
     #[arg(long, env = "HEADWAY_DATA_DIR")]
     pub data_dir: Option<PathBuf>,
     /// Port for people: REST, stream, web page.
@@ -56,19 +58,22 @@ pub struct Up {
     /// Local agents to run, or nodes to emulate of each group that names no number.
     #[arg(long, default_value_t = 2)]
     pub nodes: u32,
+    /// Have people of four projects submit a day's work, in the shape of published traces, to 64 emulated nodes at 60 times the speed of time.
+    #[arg(long, group = "fleet")]
+    pub demo: bool,
     /// Emulate nodes instead of running agents: TYPExGPUS or TYPExGPUS=NODES, several with commas
     /// (H100x8=150,A100-80Gx4=50).
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', group = "fleet")]
     pub emulate: Vec<WrittenGroup>,
     /// Files with GPU types of your own, in the form of the built-in hardware catalog; a later entry of the same name holds.
     #[arg(long = "catalog", value_name = "FILE")]
     pub catalogs: Vec<PathBuf>,
     /// Seconds of the cluster's time per second of yours.
-    #[arg(long, requires = "emulate", value_parser = positive)]
+    #[arg(long, requires = "fleet", value_parser = positive)]
     pub speed: Option<f64>,
-    /// Failures of emulated nodes, times the published rates.
-    #[arg(long, requires = "emulate", default_value_t = 1.0)]
-    pub failures: f64,
+    /// Failures of emulated nodes, times the published rates [default: 1; with --demo 15].
+    #[arg(long, requires = "fleet")]
+    pub failures: Option<f64>,
     /// Emulated devices per agent.
     #[arg(long, default_value_t = 4)]
     pub gpus_per_node: u32,
@@ -95,6 +100,24 @@ pub struct Up {
 }
 
 impl Up {
+    /// With what a demo wants where nobody says otherwise.
+    fn filled_in(mut self) -> anyhow::Result<Self> {
+        if self.demo {
+            if self.emulate.is_empty() {
+                let read = demo::NODES.split(',').map(str::parse).collect::<Result<_, _>>();
+                self.emulate = read.map_err(|error| anyhow::anyhow!("the demo's nodes: {error}"))?;
+            }
+            self.speed.get_or_insert(demo::SPEED);
+            self.failures.get_or_insert(demo::FAILURES);
+            if self.data_dir.is_none() {
+                let mut root = DataDirectory::default_root()?.into_os_string();
+                root.push("-demo");
+                self.data_dir = Some(root.into());
+            }
+        }
+        Ok(self)
+    }
+
     /// What the cluster consists of, in words.
     fn offer(&self, groups: &[FleetGroup]) -> String {
         if groups.is_empty() {
@@ -130,6 +153,7 @@ fn free(address: SocketAddr, flag: &str) -> Result<(), Failure> {
 
 /// Runs until Ctrl-C or SIGTERM.
 pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
+    let up = up.filled_in()?;
     let site = read(&up.catalogs, Parameters::built_in())?;
     let groups = up.emulate.iter().map(|written| group(written, &site, NodeCount(up.nodes)));
     let groups = groups.collect::<Result<Vec<_>, _>>()?;
@@ -215,17 +239,31 @@ async fn run_cluster(
         say!("  web page  {url}").ok();
     }
     say!("  REST      {url}/api/v1   (token in {})", admin.file.display()).ok();
-    say!("  try       headway submit --gpus 1 -- ./train.sh · headway logs -f · headway ps").ok();
+    if up.demo {
+        say!("  demo      eight people submit a day's work again and again, nodes break and are mended; look at the web page").ok();
+        say!("  try       headway top · headway ps · headway queue list · headway plan history").ok();
+    } else {
+        say!("  try       headway submit --gpus 1 -- ./train.sh · headway logs -f · headway ps").ok();
+    }
     if let Some((own, current)) = elsewhere {
         say!("  Commands speak to {current}, which runs too: give --context {own}, or `headway context use {own}`.")
             .ok();
     }
     say!("Ctrl-C saves what trains and stops everything; the next `headway up` resumes.").ok();
 
+    let played = async {
+        if up.demo
+            && let Err(failure) = demo::play(&url, &client, groups).await
+        {
+            aside!("headway: demo: nobody submits any more: {}", failure.message);
+        }
+        std::future::pending::<()>().await;
+    };
     let outcome = tokio::select! {
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
         failed = child::supervise(children) => failed,
+        () = played => Ok(()),
     };
     aside!("\nheadway: stopping; training jobs save themselves first (again Ctrl-C to skip)");
     tokio::select! {
@@ -266,7 +304,7 @@ fn fleet_arguments(up: &Up, groups: &[FleetGroup], identity: &std::path::Path) -
         "--emulate".into(),
         groups.join(","),
         "--failures".into(),
-        up.failures.to_string(),
+        up.failures.unwrap_or(1.0).to_string(),
     ];
     arguments.extend(up.catalogs.iter().flat_map(|file| ["--hardware".into(), file.display().to_string()]));
     arguments

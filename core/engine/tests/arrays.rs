@@ -1,9 +1,6 @@
 //! Arrays of jobs, told by hand.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, rigid};
+use crate::harness::{Cluster, rigid};
 use headway_engine::event::{ArrayDeed, Request};
 use headway_engine::record::{Array, JobState};
 use headway_engine::{Refusal, Reply};
@@ -149,7 +146,7 @@ fn a_restart_loses_nothing() {
     let groups =
         live.iter().map(|job| cluster.status(*job, cluster.jobs[job].generation, GroupPhase::Running)).collect();
     cluster.restart();
-    cluster.register(harness::inventory(0, 8), groups);
+    cluster.register(crate::harness::inventory(0, 8), groups);
     assert_eq!(row(&cluster, jobs[0]).tally.succeeded, 1);
     succeed(&mut cluster, jobs[1]);
     assert_eq!(starting(&cluster, &jobs), [3]);
@@ -267,7 +264,7 @@ fn an_element_that_failed_goes_on_when_there_is_a_place() {
     assert_eq!(row(&cluster, jobs[0]).tally.succeeded, 3);
     // Of an array that was let go, too.
     cluster.restart();
-    cluster.register(harness::inventory(0, 8), Vec::new());
+    cluster.register(crate::harness::inventory(0, 8), Vec::new());
     let again = submit(&mut cluster, vec![array("again", "0", Some(1))]).unwrap()[0];
     fail(&mut cluster, again);
     let known = cluster.known();

@@ -1,9 +1,6 @@
 //! What a person is told to look at first.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, inventory, node_id, rigid};
+use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::attention::{Attention, Kind, Severity};
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, PolicySettings};

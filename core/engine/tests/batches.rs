@@ -1,9 +1,6 @@
 //! What a job's noise does to its batch and its learning rate, and how the script hears of it.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, inventory, spec, training};
+use crate::harness::{Cluster, inventory, spec, training};
 use headway_engine::event::Request;
 use headway_engine::record::{PolicyMode, PolicySettings};
 use headway_goodput::efficiency::learning_rate_factor;

@@ -1,9 +1,6 @@
 //! A token budget is kept: no theory of what small batches are worth ends a job before it has seen its tokens.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, spec, training};
+use crate::harness::{Cluster, spec, training};
 use headway_engine::record::JobState;
 use headway_types::spec::{BatchRange, Target, TargetCount, Training};
 use headway_types::{Generation, GroupOutcome, JobId, Sequences, Tokens};
@@ -66,7 +63,7 @@ fn progress_of_former_releases_does_not_end_a_job_that_has_not_seen_its_tokens()
     cluster.jobs.get_mut(&job).unwrap().progress = Tokens(BUDGET);
     cluster.restart();
     cluster.register(
-        harness::inventory(0, 4),
+        crate::harness::inventory(0, 4),
         vec![cluster.status(job, Generation(1), headway_types::GroupPhase::Running)],
     );
     cluster.steps(job, 3_000, None);

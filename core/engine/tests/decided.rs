@@ -1,9 +1,6 @@
 //! What was decided stands while it comes about, and what comes together is decided together.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, answer, elastic, gpus, resize, rigid, spec, training};
+use crate::harness::{Cluster, answer, elastic, gpus, resize, rigid, spec, training};
 use headway_engine::event::{Known, Request};
 use headway_engine::record::JobState;
 use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds};
@@ -34,7 +31,7 @@ fn a_job_that_stops_for_a_move_is_shown_where_it_goes() {
     assert_eq!(plan.assignments[&job].placement, goes_to);
     cluster.feed(answer(&input, plan));
 
-    cluster.request(Request::Cordon { node: harness::node_id(0), reason: None });
+    cluster.request(Request::Cordon { node: crate::harness::node_id(0), reason: None });
     cluster.pass_beating(2.0, &[0]);
     let (_, input) = cluster.submit_unplanned(vec![rigid("another", 2)]);
     assert_eq!(shown(&input), None, "it can no longer go there");
@@ -129,7 +126,7 @@ fn why_a_job_moves_is_still_told_when_another_plan_came_while_it_stopped() {
 fn what_calls_for_a_round_is_told_before_what_the_scheduler_does_by_itself_with_how_much_more_came() {
     let mut cluster = Cluster::new(&[8]);
     cluster.restart();
-    cluster.register(harness::inventory(0, 8), vec![]);
+    cluster.register(crate::harness::inventory(0, 8), vec![]);
     for name in ["first", "second", "third"] {
         cluster.request(Request::Submit { jobs: vec![rigid(name, 2)], idempotency: None, known: Known::default() });
     }

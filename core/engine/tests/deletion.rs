@@ -1,9 +1,6 @@
 //! Nodes that are gone for good: what speaks against deleting them, and what is left of them.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, inventory, node_id, rigid};
+use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::event::{Actor, Ends, Event, Request, RequestId, ReservationRequest};
 use headway_engine::outcome::NodeDeleted;
 use headway_engine::record::{JobState, NodePolicy};

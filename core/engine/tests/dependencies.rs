@@ -1,9 +1,6 @@
 //! Jobs that come before others, told by hand.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, rigid};
+use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Event, Known, Request};
 use headway_engine::record::{DependencyStanding, JobState};
 use headway_engine::{Refusal, Reply};
@@ -142,11 +139,11 @@ fn a_restart_loses_nothing() {
     cluster.start(prep);
     let groups = vec![cluster.status(prep, cluster.jobs[&prep].generation, GroupPhase::Running)];
     cluster.restart();
-    cluster.register(harness::inventory(0, 8), groups);
+    cluster.register(crate::harness::inventory(0, 8), groups);
     succeed(&mut cluster, prep);
     assert!(starts(&cluster, train));
     cluster.restart();
-    cluster.register(harness::inventory(0, 8), Vec::new());
+    cluster.register(crate::harness::inventory(0, 8), Vec::new());
     cluster.request(Request::Cancel { job: train, reason: None, grace: None });
     cluster.end(train, &GroupOutcome::Stopped);
     cluster.pass_beating(2.0, &[0]);

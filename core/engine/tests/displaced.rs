@@ -1,9 +1,6 @@
 //! What a job is told of GPUs that others took from it.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, follow, gpus, of, rigid};
+use crate::harness::{Cluster, follow, gpus, of, rigid};
 use headway_engine::GpuTime;
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, ProjectRules, StopCause};

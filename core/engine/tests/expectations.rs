@@ -1,9 +1,6 @@
 //! What a decision expects of a job's goodput is written down with what came of it, each time it is over.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, spec, training};
+use crate::harness::{Cluster, spec, training};
 use headway_engine::event::Request;
 use headway_engine::record::ModelFamily;
 use headway_types::{GroupOutcome, JobId, Seconds, Sequences};

@@ -1,9 +1,6 @@
 //! What projects, floors, budgets and long waits bring about, told by hand.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, answer, elastic, follow, gpus, inventory, of, rigid};
+use crate::harness::{Cluster, answer, elastic, follow, gpus, inventory, of, rigid};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, PolicySettings, ProjectRules, StopCause};
 use headway_engine::{Refusal, Reply};

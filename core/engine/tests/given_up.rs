@@ -1,9 +1,6 @@
 //! Rounds that give no plan: an incident that people see, after which the next round asks less, and waits where it would fail at once.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, answer, elastic, node_id, rigid};
+use crate::harness::{Cluster, answer, elastic, node_id, rigid};
 use headway_engine::EngineConfig;
 use headway_engine::event::{Actor, Event, Known, Request, RequestId};
 use headway_engine::record::JobState;

@@ -1,9 +1,6 @@
 //! Limits by which a job hears of its end, stalls, or has left its GPUs idle for too long.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, rigid, spec, training};
+use crate::harness::{Cluster, rigid, spec, training};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};
@@ -104,7 +101,7 @@ fn a_notice_outlives_the_scheduler() {
     assert_eq!(cluster.count("job.notified"), 1);
     cluster.restart();
     let status = cluster.status(job, Generation(1), GroupPhase::Running);
-    cluster.register(harness::inventory(0, 4), vec![status]);
+    cluster.register(crate::harness::inventory(0, 4), vec![status]);
     cluster.pass_beating(10.0, &[0]);
     assert_eq!((notices(&cluster).first(), cluster.count("job.notified")), (Some(&1), 1), "told again, not anew");
 }

@@ -1,11 +1,8 @@
 //! Layouts that scripts take in memory.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
 
 use std::collections::BTreeMap;
 
-use harness::{Cluster, inventory, spec, training};
+use crate::harness::{Cluster, inventory, spec, training};
 use headway_engine::record::{JobState, StopCause};
 use headway_types::report::Flexibility;
 use headway_types::{AgentCommand, Generation, GroupPhase, JobId, NodeReport, Seconds};

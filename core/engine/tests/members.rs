@@ -1,9 +1,6 @@
 //! Who has access to a project's jobs, by itself and by what it is part of.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::Cluster;
+use crate::harness::Cluster;
 use headway_engine::event::Request;
 use headway_engine::record::{Openness, Project, ProjectRules};
 use headway_engine::{Refusal, Reply};

@@ -1,9 +1,6 @@
 //! What a specification names that is not there, or cannot be run: the job's own mistake, once another node says so too.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, rigid, spec, training};
+use crate::harness::{Cluster, rigid, spec, training};
 use headway_engine::record::JobState;
 use headway_types::{Fault, GroupOutcome, GroupPhase};
 

@@ -1,9 +1,6 @@
 //! Notices come with their events, in one outcome, or not at all.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, rigid};
+use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::record::{EventRecord, Notice, NoticeId};
 use headway_engine::{Change, Outcome};

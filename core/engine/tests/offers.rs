@@ -1,9 +1,6 @@
 //! Nodes that say of themselves what cannot be: nobody else is worse off for it.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, inventory, rigid, spec, training};
+use crate::harness::{Cluster, inventory, rigid, spec, training};
 use headway_engine::record::JobState;
 use headway_types::command::GroupStatus;
 use headway_types::{

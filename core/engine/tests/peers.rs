@@ -1,9 +1,6 @@
 //! Jobs learn from their like what they have not shown themselves.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, elastic, follow, node_id};
+use crate::harness::{Cluster, elastic, follow, node_id};
 use headway_types::{GpuCount, JobId, NodeCount, Seconds, StepReport};
 
 /// Seconds that the engine expects of a job's step where another job trains.

@@ -1,9 +1,6 @@
 //! Where jobs may run: reservations, pins, exclusions, nodes that failed them, layouts that bind them.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, elastic, follow, gpus, inventory, node_id, of, rigid, spec, training};
+use crate::harness::{Cluster, elastic, follow, gpus, inventory, node_id, of, rigid, spec, training};
 use headway_engine::event::{Ends, JobChange, Request, ReservationRequest};
 use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};

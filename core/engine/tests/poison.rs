@@ -1,9 +1,6 @@
 //! Jobs that rounds give no plan with: they are found, set aside by name and tried again; everybody else is planned for.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, elastic, gpus, rigid};
+use crate::harness::{Cluster, elastic, gpus, rigid};
 use headway_engine::EngineConfig;
 use headway_engine::event::{Event, Request};
 use headway_engine::record::JobState;
@@ -48,7 +45,7 @@ fn beside_a_job_that_breaks_rounds_those_that_find_no_room_keep_nobody_from_thei
     let (comes, round) = cluster.submit_unplanned(vec![rigid("comes", 1)]);
     assert!(!plans_for(&round, breaks) && round.jobs.len() == jobs.len(), "all others are planned for together");
     let plan = cluster.plan(&round);
-    cluster.feed_unplanned(harness::answer(&round, plan));
+    cluster.feed_unplanned(crate::harness::answer(&round, plan));
     assert!(starts(&cluster, comes[0]));
 }
 

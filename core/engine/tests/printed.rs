@@ -1,9 +1,6 @@
 //! Jobs whose steps are read from what they print: they say nothing of themselves.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, rigid, spec, training};
+use crate::harness::{Cluster, rigid, spec, training};
 use headway_engine::record::{JobState, StopCause};
 use headway_types::{AgentCommand, JobId, JobSpec, example};
 

@@ -1,9 +1,6 @@
 //! Plans that wait for a person's word.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, answer, elastic, rigid};
+use crate::harness::{Cluster, answer, elastic, rigid};
 use headway_engine::Reply;
 use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::record::{JobState, PlanState, PolicyMode, PolicySettings, ProjectRules};

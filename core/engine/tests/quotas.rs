@@ -1,12 +1,9 @@
 //! What one user may have at most, told by hand.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use harness::{Cluster, rigid};
+use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Actor, Event, JobChange, Known, Request, RequestId};
 use headway_engine::record::{OverQuota, OwnQuota, PolicySettings, QuotaKind, UserLoad, UserQuota, weight};
 use headway_engine::{Refusal, Reply};

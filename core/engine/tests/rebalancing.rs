@@ -1,9 +1,6 @@
 //! What people may ask of a rebalancing, and when running jobs are moved without asking anybody.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, elastic, follow, node_id, rigid};
+use crate::harness::{Cluster, elastic, follow, node_id, rigid};
 use headway_engine::event::{Actor, Event, Known, Rebalancing, Request, RequestId, Scope};
 use headway_engine::record::{AutoApprove, JobState, MoveWindow, PlanState, PolicyMode, PolicySettings};
 use headway_engine::{Refusal, Reply};

@@ -1,9 +1,6 @@
 //! What people ask of jobs, nodes and plans, told by hand.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, elastic, inventory, node_id, rigid};
+use crate::harness::{Cluster, elastic, inventory, node_id, rigid};
 use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Known, Request, RequestId};
 use headway_engine::record::{Deed, JobState, ProjectRules, Row, StopCause};
 use headway_engine::{Change, Outcome, Refusal, Reply};

@@ -1,9 +1,6 @@
 //! Jobs put back into the queue, told by hand.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, rigid};
+use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Known, Request};
 use headway_engine::record::{DependencyStanding, JobState, StopCause};
 use headway_engine::{Refusal, Reply};

@@ -1,9 +1,6 @@
 //! A job's owner wants another size now: no cooldown forbids it.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, elastic, follow, gpus, rigid};
+use crate::harness::{Cluster, elastic, follow, gpus, rigid};
 use headway_engine::event::{ElasticChange, JobChange, Request};
 use headway_engine::{Refusal, Reply};
 use headway_types::spec::{Elasticity, GpuRange};
@@ -63,7 +60,7 @@ fn a_restart_of_the_scheduler_between_loses_nothing() {
     assert!(cluster.jobs[&job].resize.is_some());
     let groups = vec![cluster.status(job, cluster.jobs[&job].generation, GroupPhase::Running)];
     cluster.restart();
-    cluster.register(harness::inventory(0, 8), groups);
+    cluster.register(crate::harness::inventory(0, 8), groups);
     follow(&mut cluster, &[0]);
     assert!(gpus(&cluster, job) > 2, "{}", gpus(&cluster, job));
 }

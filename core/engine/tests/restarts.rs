@@ -1,9 +1,6 @@
 //! What a new leader must still know, and what churn must not stop.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, answer, inventory, node_id, resize, rigid, spec, training};
+use crate::harness::{Cluster, answer, inventory, node_id, resize, rigid, spec, training};
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, PolicyMode, PolicySettings, StopCause};
 use headway_engine::{Activity, Change, Event, Refusal, Reply};

@@ -1,9 +1,6 @@
 //! A backup was restored: nodes have lived on without the store, and all of them are heard before GPUs are granted.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, inventory, node_id, rigid};
+use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::attention::Kind;
 use headway_engine::record::JobState;
 use headway_types::command::GroupStatus;

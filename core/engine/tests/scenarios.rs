@@ -1,9 +1,6 @@
 //! One job's life and its accidents, told by hand.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, inventory, node_id, resize, rigid, spec, training};
+use crate::harness::{Cluster, inventory, node_id, resize, rigid, spec, training};
 use headway_engine::Reply;
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, ReleaseProof, StopCause};

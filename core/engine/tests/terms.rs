@@ -1,11 +1,8 @@
 //! Nodes that follow a newer term: a backup was restored, or they are of another cluster.
-#![allow(clippy::unwrap_used)]
-
-mod harness;
 
 use std::collections::BTreeSet;
 
-use harness::{Cluster, inventory, node_id, rigid};
+use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::attention::{Kind, Severity};
 use headway_engine::event::{Event, Request};
 use headway_engine::record::JobState;

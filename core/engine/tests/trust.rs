@@ -1,9 +1,6 @@
 //! Whose fault it is: nodes that fail, jobs that fail everywhere, hangs, stragglers, broken GPUs, impostors.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, inventory, node_id, rigid, spec, training};
+use crate::harness::{Cluster, inventory, node_id, rigid, spec, training};
 use headway_engine::event::{Event, Request};
 use headway_engine::record::{Availability, JobState, Standing, StopCause};
 use headway_engine::{Activity, EngineConfig};

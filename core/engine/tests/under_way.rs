@@ -1,9 +1,6 @@
 //! What happens while a round is under way: its input stays as it was, and what comes back is held against what is.
-#![allow(clippy::unwrap_used)]
 
-mod harness;
-
-use harness::{Cluster, answer, rigid};
+use crate::harness::{Cluster, answer, rigid};
 use headway_engine::event::{Event, Known, Request};
 use headway_engine::record::JobState;
 use headway_types::{JobId, Seconds};

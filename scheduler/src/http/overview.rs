@@ -66,11 +66,13 @@ pub async fn overview(
     let (view, standing) = (state.cluster.view(), state.cluster.stands_by());
     let troubles = state.cluster.troubles().items();
     let planner = planner(&state.cluster, &view);
+    let clock_speed = state.cluster.clock_speed().factor();
     // All jobs and GPUs are looked at.
     let told = tokio::task::spawn_blocking(move || {
         let readable = |job: &Job| caller.sees(&view, &job.spec.project, &job.owner) == Seen::Whole;
         let attention = view.attention_beside(troubles, ATTENTION_AT_MOST, readable);
         let mut told = v1::Overview {
+            clock_speed,
             planner: Some(planner),
             standby: standing.as_deref().map(standby),
             series,
@@ -101,6 +103,7 @@ fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&O
     let pulse = view.pulse();
     v1::Overview {
         at: time(view.at),
+        clock_speed: 1.0,
         nodes_total: view.nodes.len() as u32,
         nodes_available: nodes().filter(|node| node.node.availability == Availability::Available).count() as u32,
         gpus_total: pulse.gpus_total.0,

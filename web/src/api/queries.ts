@@ -1,7 +1,7 @@
 // What several pages and the shell ask. What one page alone asks stands beside it.
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { serverSaid } from "../lib/clock";
+import { serverRuns, serverSaid } from "../lib/clock";
 import { type Job, type JobList, type Overview, type PastOverview, api, unwrap } from "./client";
 
 /** Beside what the stream says: for what it does not tell of, and in case it is lost. */
@@ -16,6 +16,7 @@ export function useOverview() {
     queryFn: async () => {
       const overview = (await unwrap(api.GET("/api/v1/overview"))) as Overview;
       serverSaid(overview.at);
+      serverRuns(overview.clock_speed);
       return overview;
     },
     refetchInterval: PULSE_MS,

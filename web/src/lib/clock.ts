@@ -3,20 +3,27 @@
 import { useSyncExternalStore } from "react";
 
 const TICK_MS = 1_000;
-let offset = 0;
+/** What the server said last, and when that was by the browser's clock. */
+let told = { at: Date.now(), here: Date.now() };
+let speed = 1;
 let now = Date.now();
 let timer: ReturnType<typeof setInterval> | undefined;
 const listeners = new Set<() => void>();
 
 /** The server has just said that it is so late; ISO 8601. */
 export function serverSaid(at: string) {
-  const told = Date.parse(at);
-  if (Number.isFinite(told)) offset = told - Date.now();
+  const said = Date.parse(at);
+  if (Number.isFinite(said)) told = { at: said, here: Date.now() };
+}
+
+/** Seconds of the server's time per second: an emulated cluster's runs faster. */
+export function serverRuns(factor: number) {
+  if (factor > 0) speed = factor;
 }
 
 /** Milliseconds since 1970 by the server's clock. */
 export function serverNow(): number {
-  return Date.now() + offset;
+  return told.at + (Date.now() - told.here) * speed;
 }
 
 function subscribe(listener: () => void) {
@@ -36,7 +43,7 @@ function subscribe(listener: () => void) {
 /** The server's time, once a second. */
 export function useNow(): number {
   return useSyncExternalStore(subscribe, () => {
-    if (Math.abs(serverNow() - now) > TICK_MS) now = serverNow();
+    if (Math.abs(serverNow() - now) > TICK_MS * speed) now = serverNow();
     return now;
   });
 }

@@ -22,6 +22,11 @@ export function TopBar({ overview, onCommand }: { overview: Overview | undefined
       <span className="space" />
       {overview && (
         <span className="bar-facts">
+          {overview.clock_speed !== 1 && (
+            <span className="badge" title="nodes are emulated; an hour of theirs takes a minute at ×60">
+              time runs ×{overview.clock_speed}
+            </span>
+          )}
           <Link to="/cluster" className="nowrap" title="GPUs that jobs hold, of those that are healthy">
             {count(overview.gpus_busy)} of {count(overview.gpus_healthy)} GPUs
           </Link>

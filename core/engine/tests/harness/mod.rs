@@ -1,6 +1,4 @@
 //! A cluster driven by hand: the test says what nodes report, the harness keeps time, plans and commits.
-// Each test file is a crate of its own and uses a part of this.
-#![allow(dead_code, unused_imports)]
 
 mod fixtures;
 mod follow;
@@ -15,11 +13,11 @@ use headway_engine::record::{
     Reservation,
 };
 use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
-use headway_planner::{CurveCache, PlanInput, Verified, plan};
+use headway_planner::CurveCache;
 use headway_types::command::GroupStatus;
 use headway_types::{
     AgentCommand, ArrayId, CheckpointRef, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeId, NodeInventory,
-    NodeReport, Plan, PlanId, ReservationId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp,
+    NodeReport, PlanId, ReservationId, Seconds, Sequences, StepReport, StopMode, Term, Timestamp,
 };
 
 pub use fixtures::{inventory, node_id, rigid, spec, training};

@@ -1,0 +1,259 @@
+//! `headway up --demo`: people of four projects who submit a day's work to an emulated cluster, and an operator who mends its nodes. Day after day
+//! is drawn from its number, in the shape of published traces (`headway_evidence::workload`), and what is submitted carries its number as
+//! idempotency key: a demo that was stopped goes on where the cluster's time is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use headway_agent::FleetGroup;
+use headway_api::client::{Client, ClientError};
+use headway_api::spec;
+use headway_api::v1::{DrainRequest, ProjectRequest, ReservationRequest, TokenRequest};
+use headway_evidence::workload::Job;
+use headway_evidence::{Cluster, Contender, Named, Plenty};
+use headway_types::{NodePolicyKind, ProjectRole, Seconds, TokenScope};
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, Kind};
+
+/// What is emulated where nobody says.
+pub const NODES: &str = "H100x8=48,A100-80Gx8=16";
+/// An hour of the cluster takes a minute.
+pub const SPEED: f64 = 60.0;
+/// Published rates would break one node in four days of the cluster.
+pub const FAILURES: f64 = 15.0;
+
+const DAY: f64 = 86_400.0;
+/// What a day holds beyond what the nodes could do as people ask for it: there is always a queue.
+const PLENTY: Plenty = Plenty { load: 1.15, lasts: Seconds(DAY), median: Seconds(5_400.0) };
+/// A cluster that begins has the work of so many hours at once.
+const BACKLOG: f64 = 4.0 * 3_600.0;
+/// How often it is looked who comes, by the wall clock.
+const LOOK: Duration = Duration::from_secs(1);
+/// A node is taken out of service every so often, and for how long.
+const SERVICE: (f64, f64) = (5.0 * 3_600.0, 2.0 * 3_600.0);
+const SERVICED: &str = "replace a fan";
+
+/// Project, its GPUs by right and beyond them, its share, and its people.
+type Group = (&'static str, Option<u32>, u32, f64, &'static [&'static str]);
+const PROJECTS: [Group; 4] = [
+    ("pretraining", None, 0, 3.0, &["ada", "grace"]),
+    ("alignment", Some(192), 128, 2.0, &["barbara", "edsger", "tony"]),
+    ("multimodal", Some(128), 64, 1.0, &["margaret", "donald"]),
+    ("evaluation", Some(64), 32, 1.0, &["frances"]),
+];
+
+/// Somebody who submits.
+struct Person {
+    project: &'static str,
+    client: Client,
+}
+
+/// Plays until it is dropped; returns only what it cannot go on with.
+pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<(), Failure> {
+    let cluster = cluster(groups)?;
+    let goodput = Contender::read("goodput", &[]).map_err(|error| Failure::new(Kind::Usage, error.to_string()))?;
+    let people = people(url, admin).await?;
+    let begun = now(admin).await?;
+    let mut days: BTreeMap<i64, Vec<Job>> = BTreeMap::new();
+    let mut operator = Operator::new(admin, begun);
+    let mut submitted = seconds(begun) - BACKLOG;
+    let mut interval = tokio::time::interval(LOOK);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let at = match now(admin).await {
+            Ok(at) => at,
+            // It comes back, or `up` says that it does not.
+            Err(ClientError::Unreachable { .. }) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let until = seconds(at);
+        for day in day(submitted)..=day(until) {
+            if !days.contains_key(&day) {
+                sweep(&people[people.len() - 1], day).await?;
+            }
+            let work = days.entry(day).or_insert_with(|| Named::Day.draw(day as u64, &cluster, &PLENTY).jobs);
+            let begins = day as f64 * DAY;
+            let due = |job: &&(usize, &Job)| (submitted..until).contains(&(begins + job.1.arrives.0));
+            let due: Vec<(usize, &Job)> = work.iter().enumerate().filter(|job| due(&job)).collect();
+            for (number, job) in due {
+                let person = &people[(number * 7 + number / 5) % people.len()];
+                let key = format!("demo-{day}-{number}");
+                submit(person, &key, told(person, number, spec::to_json(&goodput.spec(job, &cluster)))).await?;
+            }
+        }
+        submitted = until;
+        days.retain(|one, _| *one >= day(until));
+        operator.look(at).await?;
+    }
+}
+
+/// As the evidence writes clusters.
+fn cluster(groups: &[FleetGroup]) -> Result<Cluster, Failure> {
+    let group = |group: &FleetGroup| format!("{}x{}={}", group.gpu_type, group.gpus_per_node, group.nodes);
+    let text = groups.iter().map(group).collect::<Vec<_>>().join(",");
+    text.parse().map_err(|error: headway_evidence::ClusterError| {
+        Failure::new(Kind::Usage, format!("the demo cannot draw work for these nodes: {error}"))
+            .hint("emulate GPU types of the built-in catalog")
+    })
+}
+
+/// Makes projects and people where they are not there yet. Tokens of an earlier start are revoked.
+async fn people(url: &str, admin: &Client) -> Result<Vec<Person>, Failure> {
+    let mut people = Vec::new();
+    for (project, quota_gpus, borrow_gpus, weight, members) in PROJECTS {
+        let rules =
+            ProjectRequest { quota_gpus, borrow_gpus, weight, parent: None, floor_gpus: 0, max_per_user_gpus: None };
+        unless_there(admin.create_project(project, &rules).await)?;
+        for member in members {
+            admin.set_user(member, TokenScope::User).await?;
+            admin.set_member(project, member, ProjectRole::User).await?;
+            for token in admin.tokens(Some(member)).await?.iter().filter(|token| token.name == "demo") {
+                admin.revoke_token(&token.id.to_string()).await?;
+            }
+            let request = TokenRequest {
+                name: "demo".into(),
+                scope: Some(TokenScope::User),
+                user: Some((*member).into()),
+                ttl_s: None,
+            };
+            let secret = admin.create_token(&request).await?.secret;
+            people.push(Person { project, client: Client::new(url, &secret)? });
+        }
+    }
+    Ok(people)
+}
+
+/// What is there already is as good.
+fn unless_there<T>(made: Result<T, ClientError>) -> Result<(), ClientError> {
+    match made {
+        Err(ClientError::Problem(problem)) if problem.status == 409 => Ok(()),
+        made => made.map(drop),
+    }
+}
+
+/// A job as its owner tells it.
+fn told(person: &Person, number: usize, mut spec: Value) -> Value {
+    spec["project"] = json!(person.project);
+    if number.is_multiple_of(13) {
+        spec["priority"] = json!("high");
+    } else if number.is_multiple_of(9) {
+        spec["priority"] = json!("low");
+    }
+    spec
+}
+
+/// A handful of small runs that nobody tells anything of, and what looks at their results.
+async fn sweep(person: &Person, day: i64) -> Result<(), Failure> {
+    let script = |name: String, seconds: u32| {
+        json!({
+            "version": 1, "name": name, "project": person.project, "resources": {"gpus": 1},
+            "run": {"command": "true", "env": {"HEADWAY_EMULATED_SECONDS": seconds.to_string()}},
+        })
+    };
+    let name = format!("sweep-{day}");
+    let mut sweep = script(name.clone(), 4_500);
+    sweep["array"] = json!("0-23%6");
+    submit(person, &format!("demo-{day}-sweep"), sweep).await?;
+    let mut report = script(format!("report-{day}"), 900);
+    report["after"] = json!([{"job": name, "on": "success"}]);
+    submit(person, &format!("demo-{day}-report"), report).await
+}
+
+/// What a project's rules refuse is told, and the day goes on; a scheduler that does not answer is asked again.
+async fn submit(person: &Person, key: &str, spec: Value) -> Result<(), Failure> {
+    loop {
+        match person.client.submit_json(&spec, Some(key)).await {
+            Ok(_) => return Ok(()),
+            Err(ClientError::Problem(problem)) if problem.status < 500 => {
+                aside!("headway: demo: {} was not taken: {}", spec["name"], problem.detail);
+                return Ok(());
+            }
+            Err(ClientError::Problem(_) | ClientError::Unreachable { .. }) => tokio::time::sleep(LOOK).await,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Takes one node after the other out of service for a while, and reserves a night for the rest.
+struct Operator<'a> {
+    client: &'a Client,
+    next: f64,
+    reserved: bool,
+}
+
+impl<'a> Operator<'a> {
+    fn new(client: &'a Client, begun: DateTime<Utc>) -> Self {
+        Self { client, next: seconds(begun) + SERVICE.0 / 4.0, reserved: false }
+    }
+
+    async fn look(&mut self, at: DateTime<Utc>) -> Result<(), Failure> {
+        let now = seconds(at);
+        if now < self.next {
+            return Ok(());
+        }
+        let mut nodes = self.client.nodes().await?;
+        nodes.sort_by(|one, other| one.name.cmp(&other.name));
+        let serviced = nodes.iter().find(|node| node.policy_reason.as_deref() == Some(SERVICED));
+        if let Some(node) = serviced {
+            self.client.uncordon(&node.name).await?;
+            self.next = now + SERVICE.0;
+            return Ok(());
+        }
+        let usable: Vec<_> = nodes.iter().filter(|node| node.policy == NodePolicyKind::Schedulable).collect();
+        if let Some(node) = usable.get((now / SERVICE.0) as usize * 11 % usable.len().max(1)) {
+            let request = DrainRequest { reason: Some(SERVICED.into()), deadline: None, within_seconds: None };
+            self.client.drain(&node.name, &request).await?;
+        }
+        if !std::mem::replace(&mut self.reserved, true) {
+            let request = ReservationRequest {
+                name: format!("driver-update-{}", day(now)),
+                nodes: nodes.iter().rev().take(4).map(|node| node.name.clone()).collect(),
+                from: Some(at + chrono::TimeDelta::hours(10)),
+                until: None,
+                duration_seconds: Some(7_200.0),
+                maintenance: true,
+                ..ReservationRequest::default()
+            };
+            unless_there(self.client.reserve(&request).await)?;
+        }
+        self.next = now + SERVICE.1;
+        Ok(())
+    }
+}
+
+async fn now(client: &Client) -> Result<DateTime<Utc>, ClientError> {
+    Ok(client.overview().await?.at)
+}
+
+fn seconds(at: DateTime<Utc>) -> f64 {
+    at.timestamp_millis() as f64 / 1e3
+}
+
+fn day(seconds: f64) -> i64 {
+    (seconds / DAY).floor() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// What the demo submits is what people can submit, and its names are new every day.
+    #[test]
+    fn a_day_is_drawn_from_its_number_and_can_be_submitted() {
+        let cluster: Cluster = NODES.parse().unwrap();
+        let goodput = Contender::read("goodput", &[]).unwrap();
+        let (today, again) = (Named::Day.draw(20_000, &cluster, &PLENTY), Named::Day.draw(20_000, &cluster, &PLENTY));
+        assert_eq!(today.jobs, again.jobs);
+        assert!(today.jobs.len() > 100, "{} jobs", today.jobs.len());
+        let person = Person { project: "alignment", client: Client::new("http://127.0.0.1:1", "t").unwrap() };
+        for (number, job) in today.jobs.iter().enumerate() {
+            let told = told(&person, number, spec::to_json(&goodput.spec(job, &cluster)));
+            let read = spec::read_json(&told);
+            assert!(read.is_ok(), "{told}: {read:?}");
+        }
+    }
+}

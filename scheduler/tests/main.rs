@@ -1,0 +1,16 @@
+//! The scheduler on a real Postgres. One binary: linking each file for itself took longer than running them all.
+#![allow(clippy::unwrap_used)]
+
+mod arrays;
+mod backup;
+mod dependencies;
+mod flood;
+mod goodput;
+mod postgres;
+mod series;
+mod server;
+mod spans;
+mod store;
+mod support;
+mod transitions;
+mod usage;
