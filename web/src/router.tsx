@@ -21,7 +21,7 @@ const root = createRootRoute({
 const overview = createRoute({
   getParentRoute: () => root,
   path: "/",
-  validateSearch: v.object({ window: among(["1h", "24h", "7d"]) }),
+  validateSearch: v.object({ window: among(["1h", "6h", "24h", "7d"]) }),
   component: lazyRouteComponent(() => import("./pages/overview/OverviewPage")),
 });
 const queue = createRoute({
@@ -75,7 +75,7 @@ const node = createRoute({
 const goodput = createRoute({
   getParentRoute: () => root,
   path: "/goodput",
-  validateSearch: v.object({ window: among(["1h", "24h", "7d"]), group: among(["cluster", "project", "job"]) }),
+  validateSearch: v.object({ window: among(["1h", "6h", "24h", "7d"]), group: among(["cluster", "project", "job"]) }),
   component: lazyRouteComponent(() => import("./pages/goodput/GoodputPage")),
 });
 const timeline = createRoute({

@@ -26,9 +26,9 @@ pub const FAILURES: f64 = 15.0;
 
 const DAY: f64 = 86_400.0;
 /// What a day holds beyond what the nodes could do as people ask for it: there is always a queue.
-const PLENTY: Plenty = Plenty { load: 1.15, lasts: Seconds(DAY), median: Seconds(5_400.0) };
+const PLENTY: Plenty = Plenty { load: 1.1, lasts: Seconds(DAY), median: Seconds(10_800.0) };
 /// A cluster that begins has the work of so many hours at once.
-const BACKLOG: f64 = 4.0 * 3_600.0;
+const BACKLOG: f64 = 6.0 * 3_600.0;
 /// How often it is looked who comes, by the wall clock.
 const LOOK: Duration = Duration::from_secs(1);
 /// A node is taken out of service every so often, and for how long.

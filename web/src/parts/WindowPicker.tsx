@@ -7,6 +7,7 @@ import "./window-picker.css";
 /** How long each is, in which steps it is asked for, and how it is called. */
 export const WINDOWS = {
   "1h": { seconds: 3_600, step: "1m", stepSeconds: 60, twice: "2h", words: "hour" },
+  "6h": { seconds: 21_600, step: "2m", stepSeconds: 120, twice: "12h", words: "6 hours" },
   "24h": { seconds: 86_400, step: "5m", stepSeconds: 300, twice: "48h", words: "24 hours" },
   "7d": { seconds: 604_800, step: "1h", stepSeconds: 3_600, twice: "14d", words: "7 days" },
 } as const;

@@ -11,8 +11,26 @@ interface Foretold {
 
 const left = (at: string, now: number) => (Date.parse(at) - now) / 1_000;
 
-/** "in 12m", "due", "after 2h 00m", or a dash where nobody can tell. */
-export function Median({ of: { p10, p50 }, now }: { of: Foretold; now: number }) {
+/** For how long it should have run by now, by nine of ten chances; else `undefined`. */
+function late({ p90 }: Foretold, now: number): number | undefined {
+  const seconds = p90 ? -left(p90, now) : 0;
+  return seconds > 0 ? seconds : undefined;
+}
+
+/** "now" where nothing is left. */
+const span = (seconds: number) => (seconds > 0 ? duration(seconds) : "now");
+
+/** "in 12m", "due", "late by 4m", "after 2h 00m", or a dash where nobody can tell. */
+export function Median({ of, now }: { of: Foretold; now: number }) {
+  const { p10, p50, p90 } = of;
+  const overdue = late(of, now);
+  if (p90 && overdue !== undefined) {
+    return (
+      <time dateTime={p90} title={`nine of ten should have started by ${absolute(p90)}: the prediction did not hold`}>
+        late by {duration(overdue)}
+      </time>
+    );
+  }
   if (p50) {
     const seconds = left(p50, now);
     return (
@@ -30,15 +48,16 @@ export function Median({ of: { p10, p50 }, now }: { of: Foretold; now: number })
 }
 
 /** "4m 00s–1h 10m", and the same drawn. */
-export function Band({ of: { p10, p50, p90 }, now }: { of: Foretold; now: number }) {
-  if (!p10) return null;
+export function Band({ of, now }: { of: Foretold; now: number }) {
+  const { p10, p50, p90 } = of;
+  if (!p10 || late(of, now) !== undefined) return null;
   const [from, to] = [Math.max(0, left(p10, now)), p90 ? Math.max(0, left(p90, now)) : undefined];
   const title = `four of five starts fall between ${absolute(p10)} and ${p90 ? absolute(p90) : "later than was looked"}`;
   return (
     <span className="queue-band" title={title}>
       <Drawn from={from} median={p50 ? left(p50, now) : undefined} to={to} />
       <span className="muted">
-        {duration(from)}–{to === undefined ? "…" : duration(to)}
+        {span(from)}–{to === undefined ? "…" : span(to)}
       </span>
     </span>
   );
@@ -67,9 +86,13 @@ export function StartSentence({ of, why }: { of: Foretold; why?: string | null |
   const now = useNow();
   const { p10, p50, p90 } = of;
   if (!p10) return <p>There is no telling when it starts{why ? `: ${why}` : "."}</p>;
+  const overdue = late(of, now);
+  if (overdue !== undefined) {
+    return <p>It should have started {duration(overdue)} ago, by nine of ten chances: the prediction did not hold, and a new one comes with the next look ahead.</p>;
+  }
   const within = (at: string) => (
     <time dateTime={at} title={absolute(at)} className="nowrap">
-      {duration(left(at, now))}
+      {span(left(at, now))}
     </time>
   );
   if (!p50) return <p>Starts in {within(p10)} at the earliest, and more likely much later.</p>;
