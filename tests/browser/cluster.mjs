@@ -51,6 +51,7 @@ export async function startCluster(more = []) {
     url,
     token,
     submit: (spec) => request(url, token, "POST", "/api/v1/jobs", spec),
+    post: (route, body) => request(url, token, "POST", route, body),
     put: (route, body) => request(url, token, "PUT", route, body),
     get: (route) => request(url, token, "GET", route),
     patch: (route, body) => request(url, token, "PATCH", route, body),
