@@ -1,18 +1,16 @@
 // What people do with the pages, on a living cluster.
 
 import assert from "node:assert/strict";
-import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { emulatedJob, launch, logOut, startCluster, until } from "./cluster.mjs";
+import { newWindow, open, shots } from "./window.mjs";
 
-const shots = path.join(import.meta.dirname, "screenshots");
 let cluster;
 let browser;
 let large;
 
 before(async () => {
-  mkdirSync(shots, { recursive: true });
   cluster = await startCluster();
   browser = await launch();
   large = (await cluster.submit(emulatedJob("llama-large", { max: 8 }))).jobs[0];
@@ -24,22 +22,11 @@ after(async () => {
   await cluster?.stop();
 });
 
-async function open(at = "/") {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
-  context.setDefaultTimeout(15_000);
-  const page = await context.newPage();
-  const complaints = [];
-  page.on("pageerror", (error) => complaints.push(String(error)));
-  page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-  await page.goto(`${cluster.url}${at}#token=${cluster.token}`);
-  await page.getByTestId("connection").getByText("live").waitFor();
-  return { page, complaints };
-}
+/** A window that is logged in, at a page of the cluster. */
+const see = (at) => open(browser, cluster, at);
 
 test("without a token the page asks for one, keeps none, and its cookie opens a second tab and an EventSource until it logs out", async () => {
-  const context = await browser.newContext();
-  context.setDefaultTimeout(15_000);
-  const page = await context.newPage();
+  const { page, context } = await newWindow(browser);
   await page.goto(cluster.url);
   await page.getByLabel("Access token").waitFor();
   assert.equal(await page.getByTestId("page-overview").count(), 0);
@@ -70,7 +57,7 @@ test("without a token the page asks for one, keeps none, and its cookie opens a 
 });
 
 test("a link with a token leaves none in the address, and lists follow what happens", async () => {
-  const { page, complaints } = await open("/jobs");
+  const { page, complaints } = await see("/jobs");
   assert.ok(!page.url().includes("token"));
   await cluster.submit(emulatedJob("latecomer", { min: 8, max: 8, priority: 10 }));
   await page.getByText("latecomer").first().waitFor({ timeout: 10_000 });
@@ -79,7 +66,7 @@ test("a link with a token leaves none in the address, and lists follow what happ
 });
 
 test("keys go from page to page, and find a job by its name", async () => {
-  const { page } = await open();
+  const { page } = await see();
   for (const [key, id] of [["q", "queue"], ["c", "cluster"], ["g", "goodput"], ["p", "plan"], ["t", "timeline"], ["e", "events"], ["r", "reports"], ["s", "settings"], ["j", "jobs"], ["o", "overview"]]) {
     await page.keyboard.press("g");
     await page.keyboard.press(key);
@@ -96,7 +83,7 @@ test("keys go from page to page, and find a job by its name", async () => {
 
 test("who waits is told why, and what would start it sooner", async () => {
   const waits = await until("a job that waits", async () => (await cluster.get("/api/v1/jobs?state=queued")).items[0]);
-  const { page, complaints } = await open("/queue");
+  const { page, complaints } = await see("/queue");
   await page.getByText(waits.name).first().waitFor();
   await page.getByRole("row", { name: new RegExp(waits.name) }).press("Enter");
   await page.getByTestId("headline").waitFor();
@@ -117,7 +104,7 @@ test("who waits is told why, and what would start it sooner", async () => {
 
 test("a node is drained after its effect was told", async () => {
   const node = (await cluster.get("/api/v1/nodes")).items[1];
-  const { page } = await open(`/nodes/${node.name}`);
+  const { page } = await see(`/nodes/${node.name}`);
   await page.getByRole("button", { name: "Drain" }).click();
   const dialog = page.getByRole("dialog");
   await dialog.getByTestId("node-foreseen").waitFor();
@@ -133,7 +120,7 @@ test("a node is drained after its effect was told", async () => {
 
 test("a past moment is seen on every page, and nothing is done there", async () => {
   const at = new Date(Date.now() - 5_000).toISOString();
-  const { page } = await open(`/?at=${at}`);
+  const { page } = await see(`/?at=${at}`);
   await page.getByTestId("past").waitFor();
   await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: "Jobs" }).click();
   await page.getByTestId("page-jobs").waitFor();
@@ -147,14 +134,14 @@ test("logs are followed", async () => {
   const script = 'for i in 1 2 3 4 5 6 7 8 9; do echo "line $i <b>of</b> nine"; sleep 1; done';
   const spec = { version: 1, name: "chatty", priority: 90, resources: { gpus: { min: 1, max: 1 } }, run: { command: ["sh", "-c", script] } };
   const chatty = (await cluster.submit(spec)).jobs[0];
-  const { page } = await open(`/jobs/${chatty.id}?tab=logs`);
+  const { page } = await see(`/jobs/${chatty.id}?tab=logs`);
   await page.getByTestId("log").getByText("line 1 <b>of</b> nine").waitFor();
   await page.getByTestId("log").getByText("line 9 <b>of</b> nine").waitFor({ timeout: 30_000 });
   await page.context().close();
 });
 
 test("every name leads somewhere, and no link is dead", async () => {
-  const { page, complaints } = await open();
+  const { page, complaints } = await see();
   const seen = new Set();
   const next = ["/", "/queue", "/jobs", "/cluster", "/goodput", "/plan", "/timeline", "/events", "/reports", "/settings", `/jobs/${large.id}`];
   while (next.length > 0 && seen.size < 40) {
@@ -164,7 +151,7 @@ test("every name leads somewhere, and no link is dead", async () => {
     seen.add(shape);
     await page.goto(cluster.url + url);
     await page.locator("[data-testid^=page-]").first().waitFor();
-    await page.waitForFunction(() => document.querySelectorAll("[aria-label=loading]").length === 0);
+    await page.waitForFunction(() => document.querySelectorAll("[data-loading]").length === 0);
     assert.equal(await page.getByText("There is no such page").count(), 0, url);
     const links = await page.locator("#page a[href^='/']").evaluateAll((all) => all.map((link) => link.getAttribute("href")));
     next.push(...links.filter((link) => !link.startsWith("/api/") && !link.startsWith("/docs")));
@@ -174,7 +161,7 @@ test("every name leads somewhere, and no link is dead", async () => {
 });
 
 test("planning that stands still is soon on the screen, with what it costs", async () => {
-  const { page } = await open("/events");
+  const { page } = await see("/events");
   const before = Date.now();
   await cluster.submit(emulatedJob("held-up", { min: 8, max: 8, priority: 1 }));
   await page.evaluate(() => fetch("/api/v1/plans/pause", { method: "POST", headers: { "X-Headway-Page": "1", "Content-Type": "application/json" }, body: "{}" }));
@@ -205,7 +192,7 @@ test("a plan is approved with one of its moves left out", async () => {
     return plan?.moves.filter((move) => move.from_gpus > 0).length >= 2 && plan;
   });
   const { gpus } = await cluster.get(`/api/v1/jobs/${large.id}`);
-  const { page } = await open(`/plan?plan=${proposal.id}`);
+  const { page } = await see(`/plan?plan=${proposal.id}`);
   await page.getByLabel("Move llama-large").uncheck();
   // The round is solved again without it, as a proposal of its own.
   await page.getByTestId("plan-excluded").getByText("Without 1 move:").waitFor();
@@ -228,7 +215,7 @@ test("tiles tell what the server tells, of a thousand jobs", async () => {
   for (let batch = 0; batch < 20; batch++) {
     await cluster.submit({ jobs: Array.from({ length: 50 }, (_, index) => ({ ...spec, name: `many-${batch}-${index}` })) });
   }
-  const { page } = await open("/jobs?state=queued");
+  const { page } = await see("/jobs?state=queued");
   const { totals } = await cluster.get("/api/v1/jobs?state=queued&totals=true&limit=1");
   assert.ok(totals.jobs >= 1_000);
   await page.getByText(new RegExp(`of ${Intl.NumberFormat("en").format(totals.jobs)}`)).first().waitFor();

@@ -36,8 +36,13 @@ const madeByPage: Middleware = {
   },
 };
 
+/** Browsers say each in words of their own that nobody answered. */
+const inPlainWords: Middleware = {
+  onError: ({ error }) => (error instanceof TypeError ? new Error("the server cannot be reached", { cause: error }) : undefined),
+};
+
 export const api = createClient<paths>({ baseUrl: "" });
-api.use(madeByPage);
+api.use(madeByPage, inPlainWords);
 
 /** The data of an answer, or an `ApiError`. */
 export async function unwrap<T>(answer: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {

@@ -22,7 +22,7 @@ export function TopBar({ overview, onCommand }: { overview: Overview | undefined
       <span className="space" />
       {overview && (
         <span className="bar-facts">
-          {overview.clock_speed !== 1 && (
+          {(overview.clock_speed ?? 1) !== 1 && (
             <span className="badge" title="nodes are emulated; an hour of theirs takes a minute at ×60">
               time runs ×{overview.clock_speed}
             </span>

@@ -67,8 +67,8 @@ export function Tiles({ overview, figures, ledger, before, window }: Props) {
             <Lost ledger={ledger.data} before={before.data} window={window} />
             <Planning now={now} />
           </div>
-          {figures.error && <Failed error={figures.error} asked={figures} />}
-          {ledger.error && <Failed error={ledger.error} asked={ledger} />}
+          {!overview.error && figures.error && <Failed error={figures.error} asked={figures} />}
+          {!overview.error && ledger.error && <Failed error={ledger.error} asked={ledger} />}
         </>
       )}
     </Panel>
