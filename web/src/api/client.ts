@@ -38,7 +38,11 @@ const madeByPage: Middleware = {
 
 /** Browsers say each in words of their own that nobody answered. */
 const inPlainWords: Middleware = {
-  onError: ({ error }) => (error instanceof TypeError ? new Error("the server cannot be reached", { cause: error }) : undefined),
+  onError({ error }) {
+    if (error instanceof TypeError) return new Error("the server cannot be reached", { cause: error });
+    if (error instanceof DOMException && error.name === "TimeoutError") return new Error("the server does not answer", { cause: error });
+    return undefined;
+  },
 };
 
 export const api = createClient<paths>({ baseUrl: "" });

@@ -8,16 +8,15 @@ import { clock, count, duration } from "../lib/format";
 import { STANDING, idleGpus, planningStands } from "../lib/incident";
 import { JobLink, NodeLink } from "../parts/Name";
 import type { Asked } from "../parts/Panel";
-import { useSilence } from "./silence";
 
 /** So many kinds of critical things are told, and of each so many by name. */
 const MOST_KINDS = 3;
 const MOST_NAMES = 6;
 
-export function Banners({ overview }: { overview: Asked<Overview> }) {
+/** `stale`: nothing new comes of the cluster. */
+export function Banners({ overview, stale }: { overview: Asked<Overview>; stale: boolean }) {
   const { data, error } = overview;
   const connection = useConnection();
-  const silent = useSilence(overview.dataUpdatedAt);
   const over = error instanceof ApiError && error.status === 401;
   return (
     <div data-testid="banners">
@@ -25,7 +24,7 @@ export function Banners({ overview }: { overview: Asked<Overview> }) {
         <div className="banner" role="alert">
           Your session is over. <a href={location.pathname + location.search}>Log in again</a>
         </div>
-      ) : error || (data && silent) ? (
+      ) : stale ? (
         <Stale error={error} at={overview.dataUpdatedAt} />
       ) : (
         connection === "lost" && (
@@ -44,7 +43,8 @@ export function Banners({ overview }: { overview: Asked<Overview> }) {
 /** What is shown is old: why, and how old. `at` is 0 where nothing is shown. */
 function Stale({ error, at }: { error: Error | null; at: number }) {
   useNow();
-  const why = error instanceof ApiError ? `The server cannot tell how the cluster is: ${error.message}` : error ? "The server cannot be reached" : "The server does not answer";
+  const silence = error ? `Nothing comes: ${error.message}` : "The server, or the database behind it, does not answer";
+  const why = error instanceof ApiError ? `The server cannot tell how the cluster is: ${error.message}` : silence;
   return (
     <div className="banner bad-ground" data-testid="stale">
       <strong role="alert">{why}.</strong>{" "}
@@ -79,7 +79,9 @@ function Planning({ overview }: { overview: Overview }) {
     <div className="banner bad-ground" data-testid="planning-stands">
       <Alarm>Planning stands still.</Alarm>
       <strong>{stands.headline}.</strong> {stands.ageSeconds !== undefined && <>The newest plan is {duration(stands.ageSeconds)} old. </>}
-      {count(idle)} of {count(overview.gpus_healthy)} healthy GPUs are idle: {(idle / 60).toFixed(1)} GPU-hours are lost every minute.{" "}
+      {idle === 0
+        ? `None of ${count(overview.gpus_healthy)} healthy GPUs is idle.`
+        : `${count(idle)} of ${count(overview.gpus_healthy)} healthy GPUs are idle: ${(idle / 60).toFixed(1)} GPU-hours are lost every minute.`}{" "}
       <Link to="/plan">Plan</Link>
     </div>
   );
@@ -109,7 +111,7 @@ function Kind({ items, total }: { items: AttentionItem[]; total: number }) {
   return (
     <div>
       <Alarm>{`Critical: ${first.name ?? first.headline}${total > 1 ? ` and ${total - 1} more` : ""}.`}</Alarm>
-      <strong>{first.headline}.</strong> {first.next_step}. {total > 1 && `${count(total)} in all: `}
+      <strong>{first.headline}.</strong> {first.next_step} · {total > 1 && `${count(total)} in all: `}
       {named.map((item, index) => (
         <span key={item.name}>
           {index > 0 && ", "}
