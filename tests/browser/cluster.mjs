@@ -1,7 +1,7 @@
 // A real cluster for the browser: `headway up` with emulated workers, on ports of its own.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import path from "node:path";
 import { chromium } from "playwright-core";
@@ -55,6 +55,7 @@ export async function startCluster(more = []) {
     put: (route, body) => request(url, token, "PUT", route, body),
     get: (route) => request(url, token, "GET", route),
     patch: (route, body) => request(url, token, "PATCH", route, body),
+    signal: (signal, ...words) => below(child.pid, words).forEach((pid) => process.kill(pid, signal)),
     async stop() {
       const ended = new Promise((resolve) => child.on("exit", resolve));
       child.kill("SIGTERM");
@@ -62,6 +63,21 @@ export async function startCluster(more = []) {
       rmSync(dir, { recursive: true, force: true });
     },
   };
+}
+
+/** Ids of the processes that descend from another and have one of some words in their command lines. */
+function below(ancestor, words) {
+  const read = (pid, file) => {
+    try {
+      return readFileSync(`/proc/${pid}/${file}`, "utf8");
+    } catch {
+      return "";
+    }
+  };
+  const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number);
+  const parents = new Map(pids.map((pid) => [pid, Number(read(pid, "stat").split(") ").pop().split(" ")[1])]));
+  const descends = (pid) => parents.get(pid) === ancestor || (parents.has(pid) && descends(parents.get(pid)));
+  return pids.filter((pid) => descends(pid) && words.some((word) => read(pid, "cmdline").includes(word)));
 }
 
 /** An elastic job whose workers follow a performance model. */

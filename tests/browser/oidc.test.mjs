@@ -3,13 +3,13 @@
 
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { binary, freePort, launch, logOut, startCluster, until } from "./cluster.mjs";
 import { CLIENT, startProvider } from "./provider.mjs";
+import { newWindow, shots } from "./window.mjs";
 
-const shots = path.join(import.meta.dirname, "screenshots");
 const people = { ada: ["staff", "nlp"], bob: ["staff"], eve: ["chess"], "Zoe Z": ["staff"], admin: ["staff", "ops"] };
 let dir;
 let provider;
@@ -17,7 +17,6 @@ let cluster;
 let browser;
 
 before(async () => {
-  mkdirSync(shots, { recursive: true });
   dir = mkdtempSync("/tmp/hwo");
   provider = await startProvider(await freePort(), people);
   const file = path.join(dir, "oidc.toml");
@@ -40,10 +39,9 @@ after(async () => {
 
 /** A browser of nobody yet, which sees nothing but this machine. */
 async function fresh(options = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
-  context.setDefaultTimeout(15_000);
+  const { page, context } = await newWindow(browser, { viewport: { width: 1280, height: 800 }, ...options });
   await context.route((url) => url.hostname !== "127.0.0.1", (route) => route.abort());
-  return context.newPage();
+  return page;
 }
 
 /** Goes through the provider's own pages, as far as it shows them, until `done`. */

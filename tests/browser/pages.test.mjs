@@ -2,26 +2,28 @@
 // text can be read, and nothing makes the page scroll sideways.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { emulatedJob, launch, startCluster, until } from "./cluster.mjs";
 import { lowContrasts } from "./contrast.mjs";
+import { open, shots } from "./window.mjs";
+import { wired } from "./wire.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const shots = path.join(import.meta.dirname, "screenshots");
 const THEMES = ["light", "dark"];
-/** With HEADWAY_BROWSER=all each page is seen in each theme at each width, and fails in both; else in half of that, in less than half of the time. */
+/** With HEADWAY_BROWSER=all each page is seen in each theme at each width, and fails and grows old in both; else in half of that, in less than half of the time. */
 const ALL = process.env.HEADWAY_BROWSER === "all";
 const WIDTHS = { light: ALL ? [1440, 768, 390] : [1440, 390], dark: ALL ? [1440, 768, 390] : [1440, 768] };
+/** Windows that go through the pages together, where they wait most of the time for something to fail. */
+const SIDE_BY_SIDE = 3;
 let cluster;
 let browser;
 /** The pages, each with what shows that it is there. */
 let pages;
 
 before(async () => {
-  mkdirSync(shots, { recursive: true });
   cluster = await startCluster();
   browser = await launch();
 });
@@ -31,24 +33,37 @@ after(async () => {
   await cluster?.stop();
 });
 
-/** A window that is logged in, and what it complained of. */
-async function open(options) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
-  context.setDefaultTimeout(15_000);
-  const page = await context.newPage();
-  const complaints = [];
-  page.on("pageerror", (error) => complaints.push(String(error)));
-  page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-  await page.goto(`${cluster.url}/#token=${cluster.token}`);
-  await page.getByTestId("page-overview").waitFor();
-  return { page, complaints, close: () => context.close() };
+/** What `look` finds, and what the windows complain of, on all the pages. */
+async function throughAll(these, options, look, windows = 1) {
+  const left = [...these];
+  const found = [];
+  const go = async () => {
+    const wire = await wired(cluster);
+    const window = await open(browser, wire, "/", options);
+    for (let next = left.shift(); next; next = left.shift()) found.push(...(await look({ ...window, wire }, ...next)));
+    await window.close();
+    await wire.close();
+    return window.complaints;
+  };
+  const complaints = await Promise.all(Array.from({ length: windows }, go));
+  return { found, complaints: complaints.flat() };
 }
 
-async function see(page, url, id) {
-  await page.goto(cluster.url + url);
+async function see({ page, wire }, url, id) {
+  await page.goto(wire.url + url);
   await page.getByTestId(`page-${id}`).waitFor();
   // Until nothing is asked any more but what is asked again and again.
-  await page.waitForFunction(() => document.querySelectorAll("[aria-label=loading]").length === 0);
+  await page.waitForFunction(() => document.querySelectorAll("[data-loading]").length === 0);
+}
+
+/** Has a page ask anew at once, as it does when somebody comes back to it. */
+function comeBack(page) {
+  return page.evaluate(() => document.dispatchEvent(new Event("visibilitychange", { bubbles: true })));
+}
+
+/** How much there is to read. */
+function contents(page) {
+  return page.locator("#page :is(h2, h3, th, td, dd, li, svg, canvas)").count();
 }
 
 /** What is wrong with the page as it stands. */
@@ -64,6 +79,14 @@ async function faults(page, what) {
     found.push(`${id}: ${nodes.slice(0, 3).map((node) => `${node.html.slice(0, 300)} (${node.any[0]?.message ?? node.failureSummary})`).join(", ")}`);
   }
   return found.map((one) => `${what}: ${one}`);
+}
+
+/** Rows come and go between two looks at a living cluster; a page that blanks loses most. */
+const KEPT = 0.9;
+
+/** Of a picture. */
+function nameOf(url, id) {
+  return url.includes("?job=") ? "explain" : id;
 }
 
 /** Pages that need neither a job nor more than the nodes of every cluster. */
@@ -83,15 +106,12 @@ const ALWAYS = [
 describe("of a cluster without jobs", () => {
   for (const colorScheme of THEMES) {
     test(`each page says what is not there, ${colorScheme}`, async () => {
-      const { page, complaints, close } = await open({ colorScheme });
-      const found = [];
-      for (const [url, id] of ALWAYS) {
-        await see(page, url, id);
-        found.push(...(await faults(page, `${id}, empty`)));
-        await page.screenshot({ path: path.join(shots, `${id}-empty-${colorScheme}.png`), fullPage: true });
-      }
+      const { found, complaints } = await throughAll(ALWAYS, { colorScheme }, async (window, url, id) => {
+        await see(window, url, id);
+        await window.page.screenshot({ path: path.join(shots, `${id}-empty-${colorScheme}.png`), fullPage: true });
+        return faults(window.page, `${id}, empty`);
+      });
       assert.deepEqual([...found, ...complaints], []);
-      await close();
     });
   }
 });
@@ -115,34 +135,56 @@ describe("of a cluster at work", () => {
   for (const colorScheme of THEMES) {
     for (const width of WIDTHS[colorScheme]) {
       test(`each page can be read, ${colorScheme}, ${width} px`, async () => {
-        const { page, complaints, close } = await open({ colorScheme, viewport: { width, height: 900 } });
-        const found = [];
-        for (const [url, id] of pages) {
-          await see(page, url, id);
-          found.push(...(await faults(page, url)));
-          const name = url.includes("?job=") ? "explain" : id;
-          await page.screenshot({ path: path.join(shots, `${name}-${colorScheme}-${width}.png`), fullPage: true });
-        }
+        const { found, complaints } = await throughAll(pages, { colorScheme, viewport: { width, height: 900 } }, async (window, url, id) => {
+          await see(window, url, id);
+          await window.page.screenshot({ path: path.join(shots, `${nameOf(url, id)}-${colorScheme}-${width}.png`), fullPage: true });
+          return faults(window.page, url);
+        });
         assert.deepEqual([...found, ...complaints], []);
-        await close();
       });
     }
-    if (!ALL && colorScheme === "dark") continue;
-    test(`each page says what failed, and keeps what it had, ${colorScheme}`, async () => {
-      const { page, close } = await open({ colorScheme });
-      const found = [];
-      for (const [url, id] of pages) {
-        await see(page, url, id);
-        // The database goes away: the server says so, and the page goes on showing what it knew.
+    if (ALL || colorScheme === "light") {
+      test(`each page says what failed, and keeps what it had, ${colorScheme}`, async () => {
         const problem = { type: "about:blank", title: "unavailable", status: 503, code: "unavailable", detail: "the database is away", request_id: "r-1" };
-        await page.route("**/api/v1/**", (route) => route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify(problem) }));
-        await page.getByText("the database is away").first().waitFor({ timeout: 20_000 });
-        found.push(...(await faults(page, `${url}, failing`)));
-        await page.screenshot({ path: path.join(shots, `${id}-error-${colorScheme}.png`), fullPage: true });
-        await page.unroute("**/api/v1/**");
-      }
-      assert.deepEqual(found, []);
-      await close();
-    });
+        const { found } = await throughAll(pages, { colorScheme }, async (window, url, id) => {
+          const { page } = window;
+          await see(window, url, id);
+          // The database goes away: the server says so, and the page goes on showing what it knew.
+          await page.route("**/api/v1/**", (route) => route.fulfill({ status: 503, contentType: "application/problem+json", body: JSON.stringify(problem) }));
+          await comeBack(page);
+          await page.getByTestId("stale").getByText("the database is away").waitFor();
+          await page.screenshot({ path: path.join(shots, `${nameOf(url, id)}-error-${colorScheme}.png`), fullPage: true });
+          const wrong = await faults(page, `${url}, failing`);
+          await page.unroute("**/api/v1/**");
+          return wrong;
+        }, SIDE_BY_SIDE);
+        assert.deepEqual(found, []);
+      });
+    }
+    if (ALL || colorScheme === "dark") {
+      test(`each page says how old it is while nothing answers, can still be read, and comes back, ${colorScheme}`, async () => {
+        const { found } = await throughAll(pages, { colorScheme }, async (window, url, id) => {
+          const { page, wire } = window;
+          await see(window, url, id);
+          const before = await contents(page);
+          wire.cut();
+          await page.getByTestId("connection").getByText("reconnecting").waitFor();
+          await comeBack(page);
+          await page.getByTestId("stale").getByText(/cannot be reached.+ old/).waitFor();
+          // Each part of the page that was asked for says its age.
+          await page.waitForFunction(() => [...document.querySelectorAll("[data-dated] > header")].every((header) => / old$/.test(header.innerText)));
+          await page.screenshot({ path: path.join(shots, `${nameOf(url, id)}-stale-${colorScheme}.png`), fullPage: true });
+          const wrong = await faults(page, `${url}, stale`);
+          const after = await contents(page);
+          if (after < before * KEPT) wrong.push(`${url}, stale: of ${before} things to read ${after} are left`);
+          if ((await page.locator("[data-loading]").count()) > 0) wrong.push(`${url}, stale: something blanks`);
+          wire.mend();
+          await page.getByTestId("stale").waitFor({ state: "detached" });
+          await page.getByTestId("connection").getByText("live").waitFor();
+          return wrong;
+        }, SIDE_BY_SIDE);
+        assert.deepEqual(found, []);
+      });
+    }
   }
 });

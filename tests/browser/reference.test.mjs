@@ -1,19 +1,18 @@
 // The REST API's reference, drawn by the binary's own page from its own document, with nobody else to ask.
 
 import assert from "node:assert/strict";
-import { mkdirSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { launch, startCluster } from "./cluster.mjs";
+import { newWindow, shots } from "./window.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
-const shots = path.join(import.meta.dirname, "screenshots");
 let cluster;
 let browser;
 
 before(async () => {
-  mkdirSync(shots, { recursive: true });
   cluster = await startCluster();
   browser = await launch();
 });
@@ -25,11 +24,7 @@ after(async () => {
 
 for (const [colorScheme, width] of [["light", 1440], ["dark", 390]]) {
   test(`the reference draws every path of the document, ${colorScheme}, ${width} px`, async () => {
-    const context = await browser.newContext({ viewport: { width, height: 1000 }, colorScheme });
-    const page = await context.newPage();
-    const complaints = [];
-    page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-    page.on("pageerror", (error) => complaints.push(String(error)));
+    const { page, complaints, close } = await newWindow(browser, { viewport: { width, height: 1000 }, colorScheme });
     page.on("request", (request) => {
       if (!request.url().startsWith(cluster.url) && !request.url().startsWith("data:")) complaints.push(request.url());
     });
@@ -53,6 +48,6 @@ for (const [colorScheme, width] of [["light", 1440], ["dark", 390]]) {
       serious.map((violation) => `${violation.id}: ${violation.nodes[0].html} ${violation.nodes[0].failureSummary}`),
       [],
     );
-    await context.close();
+    await close();
   });
 }

@@ -29,10 +29,12 @@ const theme = createTheme({
   fontSizes: { xs: "12px", sm: "13px", md: "14px" },
   defaultRadius: "sm",
 });
-// Old data stays on the screen while new is asked for, and when asking fails. What the server refuses is not asked again.
+// Old data stays on the screen while new is asked for, and when asking fails. What the server refuses is not asked again. A browser that believes
+// itself offline may reach the server all the same: it may be on the same machine.
 const queries = new QueryClient({
   defaultOptions: {
-    queries: { staleTime: 1_000, retry: (times, error) => times < 1 && !(error instanceof ApiError && error.status < 500) },
+    queries: { staleTime: 1_000, networkMode: "always", retry: (times, error) => times < 1 && !(error instanceof ApiError && error.status < 500) },
+    mutations: { networkMode: "always" },
   },
 });
 

@@ -45,6 +45,7 @@ const job = createRoute({
     rank: text,
     attempt: text,
     tail: text,
+    line: text,
     event: text,
     q: text,
   }),

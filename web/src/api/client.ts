@@ -36,8 +36,17 @@ const madeByPage: Middleware = {
   },
 };
 
+/** Browsers say each in words of their own that nobody answered. */
+const inPlainWords: Middleware = {
+  onError({ error }) {
+    if (error instanceof TypeError) return new Error("the server cannot be reached", { cause: error });
+    if (error instanceof DOMException && error.name === "TimeoutError") return new Error("the server does not answer", { cause: error });
+    return undefined;
+  },
+};
+
 export const api = createClient<paths>({ baseUrl: "" });
-api.use(madeByPage);
+api.use(madeByPage, inPlainWords);
 
 /** The data of an answer, or an `ApiError`. */
 export async function unwrap<T>(answer: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {

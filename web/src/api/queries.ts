@@ -8,13 +8,15 @@ import { type Job, type JobList, type Overview, type PastOverview, api, unwrap }
 export const POLL_MS = 5_000;
 /** An incident is on the screen within five seconds. */
 const PULSE_MS = 3_000;
+/** A connection that says nothing for so long may be dead, and another is tried. */
+const DEAD_MS = 15_000;
 
 /** The cluster as it is: what tiles, banners and badges show. */
 export function useOverview() {
   return useQuery({
     queryKey: ["overview", "now"],
     queryFn: async () => {
-      const overview = (await unwrap(api.GET("/api/v1/overview"))) as Overview;
+      const overview = (await unwrap(api.GET("/api/v1/overview", { signal: AbortSignal.timeout(DEAD_MS) }))) as Overview;
       serverSaid(overview.at);
       serverRuns(overview.clock_speed);
       return overview;

@@ -2,6 +2,7 @@
 
 import { type EventSourceMessage, EventSourceParserStream } from "eventsource-parser/stream";
 
+/** Lost is what was live or never came to be, and is tried again. */
 export type Connection = "connecting" | "live" | "lost";
 
 interface Handlers {
@@ -12,7 +13,7 @@ interface Handlers {
 const SHORTEST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
 /** The server says something every five seconds. Of whom nothing is heard for so long nothing comes any more. */
-const SILENCE_MS = 20_000;
+const SILENCE_MS = 12_000;
 
 /** Subscribes until the returned function is called. */
 export function subscribe(query: URLSearchParams, { onMessage, onState }: Handlers): () => void {
@@ -29,6 +30,7 @@ async function follow(
 ): Promise<void> {
   let lastId: string | undefined;
   let pause = SHORTEST_PAUSE_MS;
+  onState("connecting");
   while (!signal.aborted) {
     const silent = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
@@ -37,7 +39,6 @@ async function follow(
       timer = setTimeout(() => silent.abort(), SILENCE_MS);
     };
     try {
-      onState("connecting");
       heard();
       const headers: Record<string, string> = { Accept: "text/event-stream" };
       if (lastId) headers["Last-Event-ID"] = lastId;

@@ -1,4 +1,4 @@
-// Below a chart: which line is which, and the switch between chart and table.
+// Below a chart: which line is which, that hatched means not measured, and the switch between chart and table.
 
 import type { ReactNode } from "react";
 
@@ -13,11 +13,13 @@ interface Props {
   keys: readonly LineKey[];
   /** Further keys, behind those of lines. */
   children?: ReactNode;
+  /** Somewhere nothing was measured. */
+  gaps?: boolean;
   asTable: boolean;
   onSwitch: (asTable: boolean) => void;
 }
 
-export function Foot({ keys, children, asTable, onSwitch }: Props) {
+export function Foot({ keys, children, gaps, asTable, onSwitch }: Props) {
   return (
     <figcaption className="chart-foot">
       {keys.map(({ name, colour, dashed }) => (
@@ -27,6 +29,12 @@ export function Foot({ keys, children, asTable, onSwitch }: Props) {
         </span>
       ))}
       {children}
+      {gaps && (
+        <span className="chart-key" data-testid="chart-gaps">
+          <span className="chart-hatched" aria-hidden />
+          nothing was measured
+        </span>
+      )}
       <span className="space" />
       <button className="link" onClick={() => onSwitch(!asTable)} aria-pressed={asTable}>
         {asTable ? "as chart" : "as table"}

@@ -1,12 +1,16 @@
 // What adds up over time: layers on each other with lines over them. Values are told as they are, not as they are stacked.
 
-import { type KeyboardEvent, type PointerEvent, type ReactNode, memo, useMemo, useState } from "react";
+import { useNavigate } from "@tanstack/react-router";
+import { type KeyboardEvent, type PointerEvent, type ReactNode, memo, useId, useMemo, useState } from "react";
 import { si } from "../lib/format";
-import type { Line, Mark } from "./Chart";
-import { momentOf, timeTicks, valueTicks } from "./axis";
-import { type Plot, areaPath, edges, linePath } from "./stacked";
-import { useWidth } from "./width";
+import { AsTable } from "./AsTable";
+import type { Line } from "./Chart";
 import { Foot } from "./Foot";
+import { MarkLinks } from "./MarkLinks";
+import { momentOf, timeTicks, valueTicks } from "./axis";
+import { type Mark, markAt } from "./marks";
+import { type Plot, areaPath, edges, linePath, unknown } from "./stacked";
+import { useWidth } from "./width";
 import "./chart.css";
 import "./stack.css";
 
@@ -38,27 +42,29 @@ interface Props {
 
 const HEIGHT = 240;
 const [LEFT, RIGHT, TOP, BOTTOM] = [58, 4, 6, 20];
-const TABLE_ROWS = 200;
 const NO_MARKS: Mark[] = [];
 
 interface Cursor {
   index: number;
   layer: number | undefined;
+  /** The event that is pointed at. */
+  seq?: number | undefined;
 }
 
 export function Stack(props: Props) {
-  const { label, layers, lines, times, height = HEIGHT } = props;
+  const { label, layers, lines, times, height = HEIGHT, format = si } = props;
   const [asTable, setAsTable] = useState(false);
+  const missing = useMemo(() => unknown([...layers, ...lines].map(({ values }) => values), times.length), [layers, lines, times]);
   return (
     <figure className="chart" data-testid={props.testId}>
       {times.length === 0 ? (
         <p className="muted">{label}: nothing was measured.</p>
       ) : asTable ? (
-        <AsTable {...props} height={height} />
+        <AsTable {...{ label, times, height }} columns={[...lines, ...layers].map(({ name, values }) => ({ name, values, format }))} />
       ) : (
-        <Canvas {...props} height={height} />
+        <Canvas {...props} height={height} missing={missing} />
       )}
-      <Foot keys={lines} asTable={asTable} onSwitch={setAsTable}>
+      <Foot keys={lines} gaps={times.length > 0 && missing.length > 0} asTable={asTable} onSwitch={setAsTable}>
         {layers.map((layer) => (
           <span key={layer.key} className="chart-key stack-key">
             {layer.label ?? (
@@ -74,8 +80,9 @@ export function Stack(props: Props) {
   );
 }
 
-function Canvas(props: Props & { height: number }) {
-  const { times, layers, lines, stepSeconds, height, onOpen, format = si, label, marks = NO_MARKS } = props;
+function Canvas(props: Props & { height: number; missing: [number, number][] }) {
+  const { times, layers, lines, stepSeconds, height, missing, onOpen, format = si, label, marks = NO_MARKS } = props;
+  const navigate = useNavigate();
   const [host, width] = useWidth();
   const [cursor, setCursor] = useState<Cursor>();
   const stacked = useMemo(() => edges(layers.map((layer) => layer.values), times.length), [layers, times]);
@@ -92,9 +99,11 @@ function Canvas(props: Props & { height: number }) {
     const index = Math.max(0, Math.min(times.length - 1, Math.floor(across * times.length)));
     const up = event.clientY - box.top;
     const layer = stacked.findIndex(({ low, high }) => plot.y(high[index]!) <= up && up < plot.y(low[index]!));
-    setCursor({ index, layer: layer < 0 ? undefined : layer });
+    const { seq } = markAt(marks, event.clientX - box.left, (at) => plot.x((at - times[0]!) / stepSeconds)) ?? {};
+    setCursor({ index, layer: layer < 0 ? undefined : layer, seq });
   };
   const open = () => {
+    if (cursor?.seq !== undefined) return void navigate({ to: "/events", search: { event: String(cursor.seq) } });
     const layer = cursor?.layer === undefined ? undefined : layers[cursor.layer];
     if (layer) onOpen?.(layer.key);
   };
@@ -128,9 +137,9 @@ function Canvas(props: Props & { height: number }) {
             onPointerMove={onMove}
             onPointerLeave={() => setCursor(undefined)}
             onClick={open}
-            className={lit && onOpen ? "stack-opens" : undefined}
+            className={at?.seq !== undefined || (lit && onOpen) ? "stack-opens" : undefined}
           >
-            <Drawing {...{ times, stepSeconds, layers, lines, marks, height, format, plot, areas, width }} />
+            <Drawing {...{ times, stepSeconds, layers, lines, marks, height, format, plot, areas, width, missing }} />
             {at && (
               <rect
                 x={plot.x(at.index)}
@@ -146,6 +155,7 @@ function Canvas(props: Props & { height: number }) {
       </div>
       <p className="chart-readout" aria-live="polite">
         {at && readout(at, props)}
+        {at && <MarkLinks marks={marks.filter((mark) => mark.at >= times[at.index]! && mark.at < times[at.index]! + stepSeconds)} />}
       </p>
     </>
   );
@@ -167,16 +177,24 @@ interface DrawingProps extends Required<Pick<Props, "times" | "stepSeconds" | "l
   plot: Scaled;
   areas: string[];
   width: number;
+  missing: [number, number][];
 }
 
 /** What does not follow the pointer, and is painted once per answer. */
 const Drawing = memo(function Drawing(props: DrawingProps) {
-  const { times, stepSeconds, layers, lines, marks, plot, areas, width, height, format } = props;
+  const { times, stepSeconds, layers, lines, marks, plot, areas, width, height, format, missing } = props;
+  const hatch = useId();
   const begin = times[0]!;
   const end = times[times.length - 1]! + stepSeconds;
   const across = (at: number) => plot.x((at - begin) / stepSeconds);
   return (
     <g>
+      <pattern id={hatch} width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
+        <line y2="8" className="stack-hatch" />
+      </pattern>
+      {missing.map(([begin, end]) => (
+        <rect key={begin} x={plot.x(begin)} y={TOP} width={plot.x(end) - plot.x(begin)} height={height - TOP - BOTTOM} fill={`url(#${hatch})`} />
+      ))}
       {valueTicks(plot.most).map((tick) => (
         <g key={tick}>
           <line x1={LEFT} x2={width - RIGHT} y1={plot.y(tick)} y2={plot.y(tick)} className="stack-grid" />
@@ -205,13 +223,12 @@ const Drawing = memo(function Drawing(props: DrawingProps) {
   );
 });
 
-function readout({ index, layer }: Cursor, { times, stepSeconds, layers, lines, marks = NO_MARKS, format = si }: Props): string {
+function readout({ index, layer }: Cursor, { times, layers, lines, format = si }: Props): string {
   const at = times[index]!;
   const tell = (name: string, value: number | null | undefined) => `${name} ${value == null ? "–" : format(value)}`;
-  const near = marks.filter((mark) => mark.at >= at && mark.at < at + stepSeconds).map((mark) => mark.label);
   const under = layer === undefined ? undefined : layers[layer];
   const told = [...(under ? [under] : []), ...lines].map((line) => tell(line.name, line.values[index]));
-  return [momentOf(at, times), ...told, ...near].join(" · ");
+  return [momentOf(at, times), ...told].join(" · ");
 }
 
 /** One sentence for who does not see the chart. */
@@ -224,45 +241,4 @@ function summary(label: string, times: number[], layers: Layer[], lines: Props["
   });
   const span = `${momentOf(times[0]!, times)} to ${momentOf(times[times.length - 1]!, times)}`;
   return `${label}, ${span}: ${parts.join("; ")}${layers.length > 0 ? `; ${layers.length} layers` : ""}. Arrows move in time and among layers.`;
-}
-
-function AsTable({ times, layers, lines, format = si, height, label }: Props & { height: number }) {
-  const first = Math.max(0, times.length - TABLE_ROWS);
-  const columns = [...lines, ...layers];
-  return (
-    <div className="chart-table" style={{ maxHeight: height }} tabIndex={0} role="region" aria-label={`${label}, as a table`}>
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Time</th>
-            {columns.map((column, index) => (
-              <th scope="col" key={index} className="number">
-                {column.name}
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {times.slice(first).map((at, row) => (
-            <tr key={at}>
-              <td>{momentOf(at, times)}</td>
-              {columns.map(({ values }, index) => {
-                const value = values[first + row];
-                return (
-                  <td key={index} className="number">
-                    {value == null ? "–" : format(value)}
-                  </td>
-                );
-              })}
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {first > 0 && (
-        <p className="muted">
-          the last {TABLE_ROWS} of {times.length}
-        </p>
-      )}
-    </div>
-  );
 }

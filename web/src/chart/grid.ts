@@ -19,3 +19,14 @@ export function onSteps<T extends { at: string }>(
   const known = new Map(points.map((point) => [Math.floor(Date.parse(point.at) / 1_000 / stepSeconds), value(point) ?? null]));
   return times.map((at) => known.get(Math.floor(at / stepSeconds)) ?? null);
 }
+
+/** So many steps are drawn at least. */
+const LEAST = 24;
+
+/** The same, from the first point on where most steps lie before it: what began of late would be a sliver at the edge. Points rise in time. */
+export function stepsSince(from: string, to: string, stepSeconds: number, points: readonly { at: string }[]): number[] {
+  const times = stepsOf(from, to, stepSeconds);
+  const first = points[0] ? Date.parse(points[0].at) / 1_000 : Number.NEGATIVE_INFINITY;
+  const before = times.filter((at) => at + stepSeconds <= first).length;
+  return before * 2 > times.length ? times.slice(Math.max(0, Math.min(before, times.length - LEAST))) : times;
+}

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { areaPath, edges, linePath, runs } from "./stacked";
+import { areaPath, edges, linePath, runs, unknown } from "./stacked";
 
 const plot = { x: (index: number) => index * 10, y: (value: number) => 100 - value };
 
@@ -13,6 +13,11 @@ test("layers stand on each other, and what is not known adds nothing", () => {
 test("a gap ends one run and begins another", () => {
   expect(runs([null, 1, 2, null, 3])).toEqual([[1, 3], [4, 5]]);
   expect(runs([])).toEqual([]);
+});
+
+test("steps that nobody knows anything of are found", () => {
+  expect(unknown([[1, null, null, 2], [null, null, null, 3]], 4)).toEqual([[1, 3]]);
+  expect(unknown([[1, 2]], 2)).toEqual([]);
 });
 
 test("a single step has an extent", () => {

@@ -34,6 +34,11 @@ export function runs(values: Values): [number, number][] {
   return found;
 }
 
+/** Steps of which none of the layers and lines knows anything: first index, and the one after the last. */
+export function unknown(all: readonly Values[], steps: number): [number, number][] {
+  return runs(Array.from({ length: steps }, (_, index) => (all.some((values) => values[index] != null) ? null : 0)));
+}
+
 const at = (pixels: number) => pixels.toFixed(1);
 
 /** The steps of a line. */

@@ -2,11 +2,12 @@
 
 import type { Overview } from "../api/client";
 
-/** A round that has been under way for so long is late: rounds take seconds, and are given up after a minute. */
-const LATE_ROUND_SECONDS = 20;
-
-/** What the server says needs attention of planning itself. */
-export const STANDING: ReadonlySet<string> = new Set(["rounds_given_up", "round_late", "planning_paused"]);
+/** What the server says needs attention of planning itself; in these words where its list is too long to hold its own. */
+export const STANDING: Readonly<Record<string, string>> = {
+  rounds_given_up: "Rounds give no plan",
+  round_late: "A planning round is late",
+  planning_paused: "Planning is paused",
+};
 
 export interface Stands {
   headline: string;
@@ -14,15 +15,13 @@ export interface Stands {
 }
 
 export function planningStands(overview: Overview, nowMs: number): Stands | undefined {
-  const { planner, planning_trouble: trouble } = overview;
+  const { planner, planning_trouble: trouble, attention, attention_by_kind: many } = overview;
   const at = planner?.newest_plan_at;
   const age = at ? { ageSeconds: Math.max(0, (nowMs - Date.parse(at)) / 1_000) } : {};
   if (trouble) return { headline: `Planning gives no plans: ${trouble.message}`, ...age };
-  const late = overview.attention.find((item) => STANDING.has(item.kind));
-  if (late) return { headline: late.headline, ...age };
-  const underWay = planner?.under_way_seconds ?? 0;
-  if (underWay > LATE_ROUND_SECONDS) return { headline: `A planning round has been under way for ${Math.round(underWay)} s.`, ...age };
-  return undefined;
+  const kind = Object.keys(STANDING).find((one) => (many[one] ?? 0) > 0);
+  if (!kind) return undefined;
+  return { headline: attention.find((item) => item.kind === kind)?.headline ?? STANDING[kind]!, ...age };
 }
 
 /** GPUs that nobody uses and somebody could. */

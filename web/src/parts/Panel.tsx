@@ -3,6 +3,7 @@
 import { Skeleton } from "@mantine/core";
 import { type ReactNode, useEffect, useState } from "react";
 import { ApiError } from "../api/client";
+import { useConnection } from "../api/live";
 import { useNow } from "../lib/clock";
 import { clock, duration } from "../lib/format";
 import "./panel.css";
@@ -35,19 +36,20 @@ interface Props<T> {
 export function Panel<T>({ title, note, id, className = "", tools, asked, everySeconds = 5, height = 120, children }: Props<T>) {
   const { data, error } = asked;
   return (
-    <section className={`panel ${className}`} id={id} aria-label={title} data-testid={id && `panel-${id}`}>
+    <section className={`panel ${className}`} id={id} aria-label={title} data-testid={id && `panel-${id}`} data-dated={data === undefined ? undefined : ""}>
       <header>
         <h2>{title}</h2>
         {note && <span className="muted">{note}</span>}
-        <span className="space" />
+        {error && data !== undefined ? <FailedAnew error={error} asked={asked} /> : <span className="space" />}
         {tools}
         {data !== undefined && <Age at={asked.dataUpdatedAt} everySeconds={everySeconds} failed={error !== null} />}
       </header>
-      {error && <Failed error={error} asked={asked} />}
       {data !== undefined ? (
         <div className={error ? "panel-old" : undefined}>{children(data)}</div>
+      ) : error ? (
+        <Failed error={error} asked={asked} />
       ) : (
-        !error && <Loading height={height} />
+        <Loading height={height} />
       )}
     </section>
   );
@@ -68,11 +70,13 @@ export function Box({ title, note, id, className = "", tools, children }: Omit<P
   );
 }
 
+/** How old the data is: told where that is not a matter of course. `at` is infinite for what does not grow old, and 0 where nothing has come. */
 function Age({ at, everySeconds, failed }: { at: number; everySeconds: number; failed: boolean }) {
+  const lost = useConnection() === "lost";
   useNow();
   const age = Math.max(0, (Date.now() - at) / 1_000);
   const old = failed || age > 3 * everySeconds;
-  if (!old && age < 10) return null;
+  if (at === 0 || at === Number.POSITIVE_INFINITY || (!old && !lost && age < 10)) return null;
   return (
     <span className={old ? "warn nowrap" : "muted nowrap"} title={`asked at ${clock(at)}`}>
       {duration(age)} old
@@ -87,24 +91,50 @@ export function Loading({ height }: { height: number }) {
     const timer = setTimeout(() => setWaited(true), 150);
     return () => clearTimeout(timer);
   }, []);
-  return waited ? <Skeleton height={height} role="status" aria-label="loading" /> : <div style={{ height }} />;
+  return waited ? <Skeleton height={height} role="status" aria-label="loading" data-loading /> : <div style={{ height }} data-loading />;
 }
 
-export function Failed({ error, asked }: { error: Error; asked?: Pick<Asked<unknown>, "refetch" | "isFetching"> }) {
+interface FailedProps {
+  error: Error;
+  asked?: Pick<Asked<unknown>, "refetch" | "isFetching"> | undefined;
+}
+
+function problemOf(error: Error): { words: string; request: string | undefined; final: boolean } {
   const status = error instanceof ApiError ? error.status : undefined;
-  const problem = error instanceof ApiError ? error.problem : undefined;
-  const words =
-    status === 403 ? "Not for your role" : status === 404 ? "Not here" : status === undefined ? "No answer" : "Failed";
+  const words = status === 403 ? "Not for your role" : status === 404 ? "Not here" : status === undefined ? "No answer" : "Failed";
+  const request = error instanceof ApiError ? error.problem.request_id : undefined;
+  return { words, request: request ?? undefined, final: status === 403 || status === 404 };
+}
+
+/** What was wrong, where nothing else can be shown. */
+export function Failed({ error, asked }: FailedProps) {
+  const { words, request, final } = problemOf(error);
   return (
     <p className="failed" role="alert">
       <strong>{words}:</strong> {error.message}
-      {problem?.request_id && <span className="muted"> (request {problem.request_id})</span>}{" "}
-      {asked && status !== 403 && status !== 404 && (
-        <button className="link" onClick={() => void asked.refetch()} disabled={asked.isFetching}>
-          Try again
-        </button>
-      )}
+      {request && <span className="muted"> (request {request})</span>} {asked && !final && <Again {...asked} />}
     </p>
+  );
+}
+
+/** What was wrong with asking anew, in the line of the title: what was known stays where it is. */
+function FailedAnew({ error, asked }: FailedProps) {
+  const { words, request, final } = problemOf(error);
+  return (
+    <span className="failed-anew bad" role="status">
+      <span className="failed-why" title={`${error.message}${request ? ` (request ${request})` : ""}`}>
+        <span aria-hidden>▲</span> {words}: {error.message}
+      </span>
+      {asked && !final && <Again {...asked} />}
+    </span>
+  );
+}
+
+function Again({ refetch, isFetching }: Pick<Asked<unknown>, "refetch" | "isFetching">) {
+  return (
+    <button className="link nowrap" onClick={() => void refetch()} disabled={isFetching}>
+      Try again
+    </button>
   );
 }
 

@@ -3,31 +3,29 @@
 import { Link } from "@tanstack/react-router";
 import { ApiError, type AttentionItem, type Overview } from "../api/client";
 import { useConnection } from "../api/live";
-import type { Asked } from "../parts/Panel";
 import { useNow } from "../lib/clock";
 import { clock, count, duration } from "../lib/format";
 import { STANDING, idleGpus, planningStands } from "../lib/incident";
+import { JobLink, NodeLink } from "../parts/Name";
+import type { Asked } from "../parts/Panel";
 
-/** An overview older than this tells of a database or a server that is away. */
-const SILENT_MS = 8_000;
-const MOST = 3;
+/** So many kinds of critical things are told, and of each so many by name. */
+const MOST_KINDS = 3;
+const MOST_NAMES = 6;
 
-export function Banners({ overview }: { overview: Asked<Overview> }) {
+/** `stale`: nothing new comes of the cluster. */
+export function Banners({ overview, stale }: { overview: Asked<Overview>; stale: boolean }) {
   const { data, error } = overview;
   const connection = useConnection();
-  useNow();
   const over = error instanceof ApiError && error.status === 401;
-  const silent = data !== undefined && Date.now() - overview.dataUpdatedAt > SILENT_MS;
   return (
     <div data-testid="banners">
       {over ? (
         <div className="banner" role="alert">
           Your session is over. <a href={location.pathname + location.search}>Log in again</a>
         </div>
-      ) : error || silent ? (
-        <div className="banner bad-ground" role="alert">
-          The server does not answer{error && `: ${error.message}`}. {data && <>What is shown is of {clock(overview.dataUpdatedAt)}; actions may be refused.</>}
-        </div>
+      ) : stale ? (
+        <Stale error={error} at={overview.dataUpdatedAt} />
       ) : (
         connection === "lost" && (
           <div className="banner" role="status">
@@ -37,7 +35,25 @@ export function Banners({ overview }: { overview: Asked<Overview> }) {
       )}
       {data && <Standby overview={data} />}
       {data && <Planning overview={data} />}
-      {data && <Critical items={data.attention} />}
+      {data && <Critical overview={data} />}
+    </div>
+  );
+}
+
+/** What is shown is old: why, and how old. `at` is 0 where nothing is shown. */
+function Stale({ error, at }: { error: Error | null; at: number }) {
+  useNow();
+  const silence = error ? `Nothing comes: ${error.message}` : "The server, or the database behind it, does not answer";
+  const why = error instanceof ApiError ? `The server cannot tell how the cluster is: ${error.message}` : silence;
+  return (
+    <div className="banner bad-ground" data-testid="stale">
+      <strong role="alert">{why}.</strong>{" "}
+      {at > 0 && (
+        <>
+          What is shown is of {clock(at)}, {duration((Date.now() - at) / 1_000)} old; actions may be refused.{" "}
+        </>
+      )}
+      It is asked again and again.
     </div>
   );
 }
@@ -60,26 +76,65 @@ function Planning({ overview }: { overview: Overview }) {
   if (!stands) return null;
   const idle = idleGpus(overview);
   return (
-    <div className="banner bad-ground" role="alert" data-testid="planning-stands">
-      <strong>{stands.headline}</strong>{" "}
-      {stands.ageSeconds !== undefined && <>The newest plan is {duration(stands.ageSeconds)} old. </>}
-      {count(idle)} of {count(overview.gpus_healthy)} healthy GPUs are idle: {(idle / 60).toFixed(1)} GPU-hours are lost every minute.{" "}
+    <div className="banner bad-ground" data-testid="planning-stands">
+      <Alarm>Planning stands still.</Alarm>
+      <strong>{stands.headline}.</strong> {stands.ageSeconds !== undefined && <>The newest plan is {duration(stands.ageSeconds)} old. </>}
+      {idle === 0
+        ? `None of ${count(overview.gpus_healthy)} healthy GPUs is idle.`
+        : `${count(idle)} of ${count(overview.gpus_healthy)} healthy GPUs are idle: ${(idle / 60).toFixed(1)} GPU-hours are lost every minute.`}{" "}
       <Link to="/plan">Plan</Link>
     </div>
   );
 }
 
-function Critical({ items }: { items: AttentionItem[] }) {
-  const critical = items.filter((item) => item.severity === "critical" && !STANDING.has(item.kind));
-  if (critical.length === 0) return null;
+function Critical({ overview }: { overview: Overview }) {
+  const kinds = new Map<string, AttentionItem[]>();
+  for (const item of overview.attention) {
+    if (item.severity === "critical" && !(item.kind in STANDING)) kinds.set(item.kind, [...(kinds.get(item.kind) ?? []), item]);
+  }
+  if (kinds.size === 0) return null;
+  const more = kinds.size - MOST_KINDS;
   return (
-    <div className="banner bad-ground" role="alert">
-      {critical.slice(0, MOST).map((item) => (
-        <div key={item.kind + (item.node_id ?? item.job_id ?? item.plan_id ?? item.headline)}>
-          <strong>{item.headline}</strong> <span>{item.next_step}</span>
-        </div>
+    <div className="banner bad-ground" data-testid="critical">
+      {[...kinds].slice(0, MOST_KINDS).map(([kind, items]) => (
+        <Kind key={kind} items={items} total={overview.attention_by_kind[kind] ?? items.length} />
       ))}
-      {critical.length > MOST && <Link to="/">and {critical.length - MOST} more</Link>}
+      {more > 0 && <Link to="/">and {more} more that are critical</Link>}
     </div>
+  );
+}
+
+/** What is critical of one kind: the first in the server's words, and all by name. */
+function Kind({ items, total }: { items: AttentionItem[]; total: number }) {
+  const first = items[0]!;
+  const named = items.filter((item) => item.name).slice(0, MOST_NAMES);
+  return (
+    <div>
+      <Alarm>{`Critical: ${first.name ?? first.headline}${total > 1 ? ` and ${total - 1} more` : ""}.`}</Alarm>
+      <strong>{first.headline}.</strong> {first.next_step} · {total > 1 && `${count(total)} in all: `}
+      {named.map((item, index) => (
+        <span key={item.name}>
+          {index > 0 && ", "}
+          <Named item={item} />
+        </span>
+      ))}
+      {named.length > 0 && total > named.length && ` and ${count(total - named.length)} more`}
+      {named.length === 0 && <Link to="/">Overview</Link>}
+    </div>
+  );
+}
+
+function Named({ item }: { item: AttentionItem }) {
+  if (item.node_id) return <NodeLink node={item.node_id} name={item.name ?? null} />;
+  if (item.job_id) return <JobLink id={item.job_id} name={item.name ?? null} />;
+  return item.name;
+}
+
+/** Said once to who does not see the page: what is seen tells ages, and changes every second. */
+function Alarm({ children }: { children: string }) {
+  return (
+    <span className="hidden-text" role="alert">
+      {children}
+    </span>
   );
 }

@@ -4,7 +4,7 @@ import { PAGES } from "./pages";
 const OTHERS = [
   ["Ctrl K", "search jobs, nodes, people and pages"],
   ["/", "the page's filter"],
-  ["j k ↑ ↓", "next and former row, in a table"],
+  ["j k ↑ ↓", "next and former row, in a table; j k: line, in output"],
   ["Enter", "open the row"],
   ["← → Home End", "move the cursor, in a chart"],
   ["L", "back to the present"],

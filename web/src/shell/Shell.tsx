@@ -10,12 +10,15 @@ import { Help } from "./Help";
 import { useKeys } from "./keys";
 import { Past } from "./Past";
 import { Rail } from "./Rail";
+import { useSilence } from "./silence";
 import { TopBar } from "./TopBar";
 import "./shell.css";
 
 export function Shell() {
   useLive();
   const overview = useOverview();
+  const silent = useSilence(overview.dataUpdatedAt);
+  const stale = overview.error !== null || (overview.data !== undefined && silent);
   const { at } = useSearch({ from: "__root__" });
   const [asks, setAsks] = useState<"command" | "help">();
   useKeys({ onCommand: () => setAsks("command"), onHelp: () => setAsks("help") });
@@ -27,11 +30,11 @@ export function Shell() {
       <a className="skip" href="#page">
         Skip to the page
       </a>
-      <TopBar overview={overview.data} onCommand={() => setAsks("command")} />
+      <TopBar overview={overview.data} stale={stale} onCommand={() => setAsks("command")} />
       <Rail waiting={overview.data?.plans_waiting.length ?? 0} />
       <div className="shell-page">
         {at && <Past at={at} />}
-        <Banners overview={overview} />
+        <Banners overview={overview} stale={stale} />
         <main id="page" tabIndex={-1}>
           <Outlet />
         </main>

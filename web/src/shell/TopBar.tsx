@@ -7,10 +7,21 @@ import { logOut } from "../api/session";
 import { count } from "../lib/format";
 import { singleKeys } from "./keys";
 
-const CONNECTION = { connecting: ["◌", "muted", "connecting"], live: ["●", "good", "live"], lost: ["○", "bad", "reconnecting"] } as const;
+const CONNECTION = {
+  ...{ connecting: ["◌", "muted", "connecting"], live: ["●", "good", "live"] },
+  ...{ stale: ["◌", "bad", "stale"], lost: ["○", "bad", "reconnecting"] },
+} as const;
 
-export function TopBar({ overview, onCommand }: { overview: Overview | undefined; onCommand: () => void }) {
-  const [glyph, tone, words] = CONNECTION[useConnection()];
+interface Props {
+  overview: Overview | undefined;
+  /** Nothing new comes of the cluster, whatever the stream does. */
+  stale: boolean;
+  onCommand: () => void;
+}
+
+export function TopBar({ overview, stale, onCommand }: Props) {
+  const connection = useConnection();
+  const [glyph, tone, words] = CONNECTION[connection === "live" && stale ? "stale" : connection];
   return (
     <header className="bar">
       <Link to="/" className="bar-title">
@@ -22,7 +33,7 @@ export function TopBar({ overview, onCommand }: { overview: Overview | undefined
       <span className="space" />
       {overview && (
         <span className="bar-facts">
-          {overview.clock_speed !== 1 && (
+          {(overview.clock_speed ?? 1) !== 1 && (
             <span className="badge" title="nodes are emulated; an hour of theirs takes a minute at ×60">
               time runs ×{overview.clock_speed}
             </span>

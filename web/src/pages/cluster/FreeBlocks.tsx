@@ -3,7 +3,7 @@
 import { useMemo } from "react";
 import type { components } from "../../api/schema";
 import { count } from "../../lib/format";
-import { type Asked, Box, Failed } from "../../parts/Panel";
+import { type Asked, Panel } from "../../parts/Panel";
 import type { Fleet } from "./fleet";
 import { type Room, roomOf } from "./room";
 import { nodes } from "./words";
@@ -21,37 +21,40 @@ export function FreeBlocks({ fleet, asked, className }: Props) {
   const rooms = useMemo(() => roomOf(fleet), [fleet]);
   if (rooms.length === 0) return null;
   return (
-    <Box title="Free blocks" id="cluster-room" className={className} note="GPUs that jobs could start on now">
-      {asked.error && <Failed error={asked.error} asked={asked} />}
-      <div className="cluster-scroll" tabIndex={0} role="region" aria-label="Free blocks by GPU type">
-        <table className="cluster-room" data-testid="cluster-room-table">
-          <thead>
-            <tr>
-              <th scope="col">Type</th>
-              <th scope="col" className="number">
-                Free
-              </th>
-              <th scope="col" className="number" title="by the newest plan, quotas apart">
-                Largest job that starts at once
-              </th>
-              <th scope="col" className="number">
-                Most in one domain
-              </th>
-              <th scope="col" className="number">
-                On one node
-              </th>
-              <th scope="col">Free on a node × nodes</th>
-            </tr>
-          </thead>
-          <tbody>
-            {rooms.map((room) => (
-              <Row key={room.type} room={room} planned={asked.data?.find((one) => one.gpu_type === room.type)} />
-            ))}
-          </tbody>
-        </table>
-      </div>
-      {asked.data === null && <p className="muted">No round has been planned yet, so that the largest job is not known.</p>}
-    </Box>
+    <Panel title="Free blocks" id="cluster-room" className={className} note="GPUs that jobs could start on now" asked={{ ...asked, data: asked.data ?? null }} everySeconds={15}>
+      {() => (
+        <>
+          <div className="cluster-scroll" tabIndex={0} role="region" aria-label="Free blocks by GPU type">
+            <table className="cluster-room" data-testid="cluster-room-table">
+              <thead>
+                <tr>
+                  <th scope="col">Type</th>
+                  <th scope="col" className="number">
+                    Free
+                  </th>
+                  <th scope="col" className="number" title="by the newest plan, quotas apart">
+                    Largest job that starts at once
+                  </th>
+                  <th scope="col" className="number">
+                    Most in one domain
+                  </th>
+                  <th scope="col" className="number">
+                    On one node
+                  </th>
+                  <th scope="col">Free on a node × nodes</th>
+                </tr>
+              </thead>
+              <tbody>
+                {rooms.map((room) => (
+                  <Row key={room.type} room={room} planned={asked.data?.find((one) => one.gpu_type === room.type)} />
+                ))}
+              </tbody>
+            </table>
+          </div>
+          {asked.data === null && <p className="muted">No round has been planned yet, so that the largest job is not known.</p>}
+        </>
+      )}
+    </Panel>
   );
 }
 

@@ -1,6 +1,7 @@
 // The chain of the audit: where it ends, whether it holds, and all of it as a file.
 
 import { useEffect, useRef, useState } from "react";
+import { copyText } from "../../lib/clipboard";
 import { count, duration } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { Box, Failed, Panel } from "../../parts/Panel";
@@ -56,7 +57,7 @@ function Head() {
               <div className="row">
                 <button
                   className="button"
-                  onClick={() => void navigator.clipboard?.writeText(data.anchor ?? "").then(() => setCopied(true))}
+                  onClick={() => void copyText(data.anchor ?? "").then(setCopied)}
                 >
                   Copy the head
                 </button>

@@ -5,7 +5,7 @@ import { Link, useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
 import type { EventRecord } from "../../api/client";
 import { type Layer, Stack } from "../../chart/Stack";
-import { onSteps, stepsOf } from "../../chart/grid";
+import { onSteps, stepsSince } from "../../chart/grid";
 import { colourOf } from "../../lib/colour";
 import { JobLink, Middle } from "../../parts/Name";
 import { type Asked, Empty, Failed, Panel } from "../../parts/Panel";
@@ -73,8 +73,8 @@ function Drawn({ cluster, parts, told }: { cluster: History; parts: History | un
   const navigate = useNavigate();
   const step = cluster.step_seconds;
   const drawn = useMemo(() => {
-    const times = stepsOf(cluster.from, cluster.to, step);
     const points = cluster.series[0]?.points ?? [];
+    const times = stepsSince(cluster.from, cluster.to, step, points);
     const layers = (parts?.series ?? []).map((line): Layer => {
       const id = line.job_id ?? line.project ?? "";
       const name = line.job_name ?? line.project ?? id;

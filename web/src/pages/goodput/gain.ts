@@ -1,7 +1,7 @@
 // What was made beyond a static split, in tokens and priced in GPU-hours. A GPU-hour is worth what one made on average within the window,
 // so that the price is the same at every moment and the sum does not depend on when it was made. Pure.
 
-import { onSteps, stepsOf } from "../../chart/grid";
+import { onSteps, stepsSince } from "../../chart/grid";
 import type { Usage } from "../overview/asked";
 import type { History } from "./asked";
 
@@ -26,7 +26,7 @@ export interface Gain {
 export function gainOf(history: History, usage: Usage): Gain {
   const step = history.step_seconds;
   const points = history.series[0]?.points ?? [];
-  const times = stepsOf(history.from, history.to, step);
+  const times = stepsSince(history.from, history.to, step, points);
   const [from, to] = [Date.parse(history.from) / 1_000, Date.parse(history.to) / 1_000];
   const seconds = times.map((at) => Math.min(at + step, to) - Math.max(at, from));
   const made = onSteps(points, step, times, (point) => point.goodput_tokens_per_second);

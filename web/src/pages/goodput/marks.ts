@@ -2,7 +2,7 @@
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { type EventRecord, api, unwrap } from "../../api/client";
-import type { Mark } from "../../chart/Chart";
+import type { Mark } from "../../chart/marks";
 import { type WindowName, spanOf } from "../../parts/WindowPicker";
 import { FIGURES_SECONDS } from "./asked";
 
@@ -28,5 +28,5 @@ export function useTold(window: WindowName, at: string | undefined) {
 }
 
 export function marksOf(told: EventRecord[] | undefined): Mark[] {
-  return (told ?? []).map((event) => ({ at: Date.parse(event.at) / 1_000, label: event.message, tone: TONES[event.verb] ?? "plain" }));
+  return (told ?? []).map((event) => ({ seq: event.seq, at: Date.parse(event.at) / 1_000, label: event.message, tone: TONES[event.verb] ?? "plain" }));
 }

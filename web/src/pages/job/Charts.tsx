@@ -2,7 +2,8 @@
 // beside the batch.
 
 import { type ReactNode, useMemo } from "react";
-import { Chart, type Line, type Mark } from "../../chart/Chart";
+import { Chart, type Line } from "../../chart/Chart";
+import type { Mark } from "../../chart/marks";
 import { colourOf } from "../../lib/colour";
 import { percent, si, times } from "../../lib/format";
 import type { AllocationRecord, JobDetail } from "./asks";

@@ -2,6 +2,7 @@
 
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useState } from "react";
+import { copyText } from "../../lib/clipboard";
 import { count, duration, gpuHours, layoutOf, percent, si } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { JobLink, NodeLink } from "../../parts/Name";
@@ -197,11 +198,7 @@ function Specification({ job }: { job: JobDetail }) {
         <>
           <button
             className="link"
-            onClick={() => {
-              void navigator.clipboard?.writeText(text);
-              setCopied(true);
-              setTimeout(() => setCopied(false), 2_000);
-            }}
+            onClick={() => void copyText(text).then(setCopied)}
           >
             {copied ? "copied" : "copy"}
           </button>

@@ -81,7 +81,7 @@ export default function GoodputTab({ job, at }: TabProps) {
           <>
             <WhySize job={job} points={whole} />
             <HoursSpent job={job} />
-            <LastChange job={job} allocations={held ?? NONE} points={whole} />
+            <LastChange job={job} allocations={allocations} points={whole} />
           </>
         )}
       </div>

@@ -5,7 +5,7 @@ import { useMemo } from "react";
 import type { SeriesPoint } from "../../api/client";
 import { duration, signedPercent, si } from "../../lib/format";
 import { PlanLink } from "../../parts/Name";
-import { Box, Empty } from "../../parts/Panel";
+import { type Asked, Empty, Panel } from "../../parts/Panel";
 import { When } from "../../parts/When";
 import { type AllocationRecord, type JobDetail, type Move, usePlannedMove } from "./asks";
 import { realised, standstill } from "./shape";
@@ -13,26 +13,33 @@ import { configurationOf, sentence } from "./words";
 
 interface Props {
   job: JobDetail;
-  allocations: readonly AllocationRecord[];
+  allocations: Asked<AllocationRecord[]>;
   points: readonly SeriesPoint[];
 }
 
 export function LastChange({ job, allocations, points }: Props) {
-  const here = allocations[allocations.length - 1];
-  const before = allocations[allocations.length - 2];
-  const planned = usePlannedMove(job, here?.plan_id ?? undefined);
+  const [before, here] = [allocations.data?.at(-2), allocations.data?.at(-1)];
+  return (
+    <Panel title={here && !before ? "Start" : "Last change"} id="job-change" note={here && <When at={here.granted_at} />} asked={allocations} everySeconds={30}>
+      {() => (here ? <Change job={job} before={before} here={here} points={points} /> : <Empty>It has had no GPUs yet, so nothing has changed.</Empty>)}
+    </Panel>
+  );
+}
+
+interface ChangeProps {
+  job: JobDetail;
+  before: AllocationRecord | undefined;
+  here: AllocationRecord;
+  points: readonly SeriesPoint[];
+}
+
+function Change({ job, before, here, points }: ChangeProps) {
+  const planned = usePlannedMove(job, here.plan_id ?? undefined);
   const means = useMemo(() => realised(points), [points]);
-  if (!here) {
-    return (
-      <Box title="Last change" id="job-change">
-        <Empty>It has had no GPUs yet, so nothing has changed.</Empty>
-      </Box>
-    );
-  }
   const move = planned.data ?? undefined;
   const lines = move ? byPlan(move) : byMeasurement(here, before, means);
   return (
-    <Box title={before ? "Last change" : "Start"} id="job-change" note={<When at={here.granted_at} />}>
+    <>
       <p>
         {before ? `${before.gpus} → ${here.gpus} GPUs` : `${here.gpus} GPUs`}
         <span className="mono">
@@ -74,7 +81,7 @@ export function LastChange({ job, allocations, points }: Props) {
           : "From its allocations and measurements."}{" "}
         {move?.pays_back_after_seconds != null && `It pays for its standstill after ${duration(move.pays_back_after_seconds)}.`}
       </p>
-    </Box>
+    </>
   );
 }
 

@@ -135,7 +135,7 @@ function Told({ segment, marks, at, of, onStep }: { segment: Segment; marks: Job
           </Link>
         ))}
         {events.length > EVENTS_SHOWN && <span className="muted">{count(events.length - EVENTS_SHOWN)} more events. </span>}
-        <Link to="." search={(before) => ({ ...before, tab: "allocations" as const })}>
+        <Link to="." search={(before) => ({ ...before, tab: "allocations" as const })} className="job-all">
           All allocations
         </Link>
       </p>

@@ -1,7 +1,7 @@
 // Events as marks over charts.
 
 import type { EventRecord } from "../../api/client";
-import type { Mark } from "../../chart/Chart";
+import type { Mark } from "../../chart/marks";
 import { seconds } from "./shape";
 
 const BAD = new Set(["job.gang_broken", "job.hung", "job.failed", "job.mistaken", "job.loss_not_finite"]);

@@ -6,7 +6,7 @@ import type { Job, PastOverview } from "../../api/client";
 import { useJobList } from "../../api/queries";
 import type { components } from "../../api/schema";
 import { Spark } from "../../chart/Spark";
-import { onSteps, stepsOf } from "../../chart/grid";
+import { onSteps, stepsSince } from "../../chart/grid";
 import { count, duration, layoutOf, percent, si } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { type Column, DataTable } from "../../parts/DataTable";
@@ -67,7 +67,10 @@ function Layout({ of }: { of: Job }) {
 }
 
 function columnsOf(sparks: Sparks | undefined, window: WindowName): Column<Job>[] {
-  const times = sparks ? stepsOf(sparks.from, sparks.to, sparks.stepSeconds) : [];
+  // All rows have one axis, which begins where the first of them does.
+  const firsts = [...(sparks?.byJob.values() ?? [])].flatMap(({ points }) => points.slice(0, 1));
+  firsts.sort((one, other) => one.at.localeCompare(other.at));
+  const times = sparks ? stepsSince(sparks.from, sparks.to, sparks.stepSeconds, firsts) : [];
   const line = (job: Job) => {
     const points = sparks?.byJob.get(job.id)?.points;
     if (!points || !sparks) return null;

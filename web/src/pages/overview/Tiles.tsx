@@ -2,7 +2,7 @@
 
 import { Link } from "@tanstack/react-router";
 import type { Overview } from "../../api/client";
-import { onSteps, stepsOf } from "../../chart/grid";
+import { onSteps, stepsSince } from "../../chart/grid";
 import { count, duration, fixed, gpuHours, percent, si, times } from "../../lib/format";
 import { idleGpus } from "../../lib/incident";
 import { useNow } from "../../lib/clock";
@@ -38,7 +38,7 @@ function courseOf(figures: Figures | undefined, window: WindowName) {
     if (!figures) return { spark: undefined, delta: undefined };
     const { at, stepSeconds, points, before } = figures;
     const from = new Date(Date.parse(at) - seconds * 1_000).toISOString();
-    const values = onSteps(points, stepSeconds, stepsOf(from, at, stepSeconds), pick);
+    const values = onSteps(points, stepSeconds, stepsSince(from, at, stepSeconds, points), pick);
     const share = changeOf(values, before.map((point) => pick(point) ?? null));
     return {
       spark: { values, label: `${name} over the ${words} before` },
@@ -67,8 +67,8 @@ export function Tiles({ overview, figures, ledger, before, window }: Props) {
             <Lost ledger={ledger.data} before={before.data} window={window} />
             <Planning now={now} />
           </div>
-          {figures.error && <Failed error={figures.error} asked={figures} />}
-          {ledger.error && <Failed error={ledger.error} asked={ledger} />}
+          {!overview.error && figures.error && <Failed error={figures.error} asked={figures} />}
+          {!overview.error && ledger.error && <Failed error={ledger.error} asked={ledger} />}
         </>
       )}
     </Panel>
@@ -169,7 +169,7 @@ function Lost({ ledger, before, window }: { ledger: Usage | undefined; before: U
 function wastedGpus({ from, to, steps, step_seconds: length }: Usage): (number | null)[] {
   const step = length ?? 60;
   const [begin, end] = [Date.parse(from) / 1_000, Date.parse(to) / 1_000];
-  const times = stepsOf(from, to, step);
+  const times = stepsSince(from, to, step, steps ?? []);
   const hours = onSteps(steps ?? [], step, times, ({ items }) => items.reduce((sum, row) => sum + (row.cause === "useful" ? 0 : row.gpu_hours), 0));
   return hours.map((held, index) => {
     const seconds = Math.min(times[index]! + step, end) - Math.max(times[index]!, begin);

@@ -1,5 +1,6 @@
 // Rows of usage brought into the shapes that reports show. Usage is told whole, not in pages, so that sums of it are sums. Pure.
 
+import { stepsSince } from "../../chart/grid";
 import type { Project, Usage, UsageRow } from "./asked";
 
 export interface Line {
@@ -55,8 +56,7 @@ export function courseOf(usage: Usage): Course {
   if (!step || !steps || steps.length === 0) return { times: [], healthy: [], byCause: new Map() };
   const [from, to] = [Date.parse(usage.from) / 1_000, Date.parse(usage.to) / 1_000];
   const told = new Map(steps.map((one) => [Date.parse(one.at) / 1_000, one]));
-  const times: number[] = [];
-  for (let at = Math.floor(from / step) * step; at < to; at += step) times.push(at);
+  const times = stepsSince(usage.from, usage.to, step, steps);
   // Of the first and the last step only what lies within the span counts.
   const hours = (at: number) => (Math.min(at + step, to) - Math.max(at, from)) / 3_600;
   const causes = new Set(usage.items.map((row) => row.cause ?? ""));

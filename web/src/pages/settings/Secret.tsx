@@ -2,6 +2,7 @@
 
 import { Modal } from "@mantine/core";
 import { type ReactNode, useState } from "react";
+import { copyText } from "../../lib/clipboard";
 
 interface Props {
   title: string;
@@ -40,7 +41,7 @@ function Copied({ label, text }: { label: string; text: string }) {
         <code>{text}</code>
         <button
           className="button"
-          onClick={() => void navigator.clipboard?.writeText(text).then(() => setCopied(true))}
+          onClick={() => void copyText(text).then(setCopied)}
         >
           Copy
         </button>

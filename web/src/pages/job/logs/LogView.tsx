@@ -2,11 +2,13 @@
 // much has come.
 
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useEffect, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, type MouseEvent, useEffect, useMemo, useRef, useState } from "react";
+import { copyText } from "../../../lib/clipboard";
 import { clock, count } from "../../../lib/format";
 import { Empty } from "../../../parts/Panel";
 import type { Feed } from "./feed";
 import { type Entry, Fold, missing, spans, toneOf } from "./lines";
+import { addressOf, indexOf, placeOf } from "./permalink";
 
 interface Props {
   feed: Feed;
@@ -18,15 +20,18 @@ interface Props {
   follows: boolean;
   shows: ((text: string) => boolean) | undefined;
   onUnfilter: () => void;
+  /** The address of a line. */
+  chosen: string | undefined;
+  onChoose: (address: string | undefined) => void;
 }
 
 const ROW = 18;
 /** So near its end a view counts as at its end. */
 const NEAR = 24;
 
-export function LogView({ feed, version, ranks, folds, wraps, timed, follows, shows, onUnfilter }: Props) {
+export function LogView({ feed, version, ranks, folds, wraps, timed, follows, shows, onUnfilter, chosen, onChoose }: Props) {
   const box = useRef<HTMLDivElement>(null);
-  const [atEnd, setAtEnd] = useState(true);
+  const [atEnd, setAtEnd] = useState(chosen === undefined);
   // Begun anew with the feed, and where the oldest lines have gone.
   const fold = useMemo(() => new Fold(folds, shows), [feed, feed.dropped, folds, shows]);
   // It looks at what it does not know yet, and no more.
@@ -51,12 +56,47 @@ export function LogView({ feed, version, ranks, folds, wraps, timed, follows, sh
     // Where it ends is known once the rows are laid out.
   }, [entries.length, atEnd, version]);
 
-  const jump = () => {
-    const first = entries.findIndex((entry) => toneOf(entry.line.text) === "bad");
-    if (first < 0) return;
+  const show = (index: number) => {
     setAtEnd(false);
     setLeft(entries.length);
-    virtual.scrollToIndex(first, { align: "center" });
+    virtual.scrollToIndex(index, { align: "center" });
+  };
+  const jump = () => {
+    const first = entries.findIndex((entry) => toneOf(entry.line.text) === "bad");
+    if (first >= 0) show(first);
+  };
+
+  const place = useMemo(() => placeOf(chosen), [chosen]);
+  const at = useMemo(() => (place ? indexOf(entries, place) : -1), [place, entries, entries.length]);
+  // Once, when it is found: who scrolls on is not brought back.
+  const shown = useRef<string>(undefined);
+  useEffect(() => {
+    if (at < 0 || shown.current === chosen) return;
+    shown.current = chosen;
+    show(at);
+  }, [at, chosen]);
+  const choose = (index: number) => {
+    const entry = entries[index];
+    const address = entry && addressOf(entry);
+    if (!address) return;
+    setAtEnd(false);
+    setLeft(entries.length);
+    shown.current = address;
+    onChoose(address === chosen ? undefined : address);
+  };
+  const onKey = (event: KeyboardEvent) => {
+    const step = { j: 1, k: -1 }[event.key];
+    if (step === undefined) return;
+    event.preventDefault();
+    const from = at >= 0 ? at : (virtual.range?.endIndex ?? 0);
+    const next = Math.max(0, Math.min(entries.length - 1, from + step));
+    if (next === at) return;
+    choose(next);
+    virtual.scrollToIndex(next, { align: "auto" });
+  };
+  const onClick = (event: MouseEvent) => {
+    const row = (event.target as HTMLElement).closest<HTMLElement>(".job-log-at, .job-log-rank")?.closest<HTMLElement>("[data-index]");
+    if (row) choose(Number(row.dataset.index));
   };
   const come = atEnd ? 0 : Math.max(0, entries.length - left);
 
@@ -70,6 +110,8 @@ export function LogView({ feed, version, ranks, folds, wraps, timed, follows, sh
         aria-label="Output"
         tabIndex={0}
         data-testid="log"
+        onKeyDown={onKey}
+        onClick={onClick}
         onScroll={(event) => {
           const of = event.currentTarget;
           const near = of.scrollHeight - of.scrollTop - of.clientHeight <= NEAR;
@@ -87,7 +129,8 @@ export function LogView({ feed, version, ranks, folds, wraps, timed, follows, sh
                 key={item.key}
                 ref={wraps ? virtual.measureElement : undefined}
                 data-index={item.index}
-                className="job-log-row"
+                className={`job-log-row ${item.index === at ? "chosen" : ""}`}
+                aria-current={item.index === at || undefined}
                 style={{ transform: `translateY(${item.start}px)` }}
               >
                 <Row entry={entries[item.index]!} ranks={ranks} timed={timed} />
@@ -109,6 +152,9 @@ export function LogView({ feed, version, ranks, folds, wraps, timed, follows, sh
           </button>
         )}
         <span className="space" />
+        {chosen !== undefined && (
+          <Chosen found={at >= 0} searching={feed.state === "reading" && feed.lines.length === 0} onShow={() => show(at)} onClose={() => onChoose(undefined)} />
+        )}
         {failing && (
           <button className="button" onClick={jump}>
             First error
@@ -124,13 +170,50 @@ export function LogView({ feed, version, ranks, folds, wraps, timed, follows, sh
   );
 }
 
+interface ChosenProps {
+  found: boolean;
+  searching: boolean;
+  onShow: () => void;
+  onClose: () => void;
+}
+
+/** The line that the address names: where it is, and its address for others. */
+function Chosen({ found, searching, onShow, onClose }: ChosenProps) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => setCopied(await copyText(location.href));
+  if (!found) {
+    return (
+      <span className="muted" role="status" data-testid="log-line-missing">
+        {searching ? "Looking for the line …" : "The line of this address is not among these: other ranks or another filter may have it."}
+      </span>
+    );
+  }
+  return (
+    <>
+      <button className="button" onClick={onShow} data-testid="log-line">
+        The line
+      </button>
+      <button className="button" onClick={() => void copy()}>
+        {copied ? "Copied" : "Copy its link"}
+      </button>
+      <button className="button" onClick={onClose} aria-label="choose no line">
+        ✕
+      </button>
+    </>
+  );
+}
+
 function Row({ entry, ranks, timed }: { entry: Entry; ranks: readonly number[]; timed: boolean }) {
   const { line } = entry;
   const absent = ranks.length > 1 ? missing(entry, ranks) : [];
   const several = ranks.length > 1;
   return (
     <>
-      {timed && <span className="job-log-at">{line.at === null ? "" : clock(line.at)}</span>}
+      {timed && (
+        <span className="job-log-at" title={line.at === null ? undefined : "press for a link to this line"}>
+          {line.at === null ? "" : clock(line.at)}
+        </span>
+      )}
       {several && (
         <span className="job-log-rank" style={{ borderColor: line.rank === null ? "transparent" : `var(--c${line.rank % 8})` }}>
           {line.rank === null ? "" : entry.ranks.length > 1 ? `×${entry.ranks.length}` : line.rank}

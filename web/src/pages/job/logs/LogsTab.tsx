@@ -2,7 +2,7 @@
 
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useId, useMemo, useState } from "react";
-import { count } from "../../../lib/format";
+import { clock, count } from "../../../lib/format";
 import { CopyAs } from "../../../parts/CopyAs";
 import { Filter } from "../../../parts/Filter";
 import { Box, Empty, Failed, Loading } from "../../../parts/Panel";
@@ -13,6 +13,7 @@ import { gpusOf } from "../words";
 import { LogView } from "./LogView";
 import { useFeed } from "./feed";
 import { filterOf, silence, spans } from "./lines";
+import { placeOf } from "./permalink";
 import { type Choice, type Writer, choices, chosen, writers } from "./ranks";
 import "./logs.css";
 
@@ -23,6 +24,8 @@ const TAIL_OF_MANY = 200;
 /** Times of lines are told to a few seconds, and a rank may be a few steps later than others. */
 const LEAST_MARGIN_MS = 15_000;
 const MARGIN_STEPS = 3;
+/** Before a line that an address names so much is read, too. */
+const BEFORE_MS = 60_000;
 
 export default function LogsTab({ job, at }: TabProps) {
   const allocations = useAllocations(job, undefined);
@@ -59,20 +62,26 @@ function numberOf(items: readonly AllocationRecord[], attempt: string | undefine
 function Attempt({ job, items, number }: { job: JobDetail; items: AllocationRecord[]; number: number }) {
   const allocation = items[number - 1]!;
   const newest = number === items.length;
-  const { rank, q, tail } = useSearch({ from: "/jobs/$id" });
+  const { attempt, rank, q, tail, line } = useSearch({ from: "/jobs/$id" });
   const navigate = useNavigate();
   const of = useMemo(() => writers(job, allocation), [job.spec, allocation]);
   const ranks = useMemo(() => chosen(of, rank), [of, rank]);
   const kept = TAILS.find((lines) => String(lines) === tail) ?? (ranks.length === 1 ? TAIL_OF_ONE : TAIL_OF_MANY);
   const live = newest && !hasEnded(job.state) && allocation.ended_at == null;
   const [follows, setFollows] = useState(true);
-  const { feed, version, again } = useFeed({ id: job.id, generation: allocation.generation, ranks, tail: kept || undefined, follow: live && follows });
+  // An address that names a line is read from there; a line that is chosen later is there already.
+  const [opened, setOpened] = useState(() => placeOf(line));
+  const since = opened && new Date(opened.at - BEFORE_MS).toISOString();
+  const { feed, version, again } = useFeed({
+    ...{ id: job.id, generation: allocation.generation, ranks, follow: live && follows },
+    ...{ since, tail: since ? undefined : kept || undefined },
+  });
   const [folds, setFolds] = useState(true);
   const [wraps, setWraps] = useState(false);
   const [timed, setTimed] = useState(true);
   const shows = useMemo(() => filterOf(q), [q]);
-  const set = (search: { rank?: string | undefined; attempt?: string | undefined; tail?: string | undefined; q?: string | undefined }) =>
-    void navigate({ to: ".", search: (before) => ({ ...before, ...search }), replace: true });
+  const set = (search: { rank?: string | undefined; attempt?: string | undefined; tail?: string | undefined; q?: string | undefined; line?: string | undefined }) =>
+    void navigate({ to: ".", search: (before) => ({ ...before, ...search }), replace: true, resetScroll: false });
 
   const query = new URLSearchParams({ rank: ranks.join(","), generation: String(allocation.generation), timestamps: "true" });
   const path = `/api/v1/jobs/${job.id}/logs?${query}`;
@@ -106,9 +115,16 @@ function Attempt({ job, items, number }: { job: JobDetail; items: AllocationReco
         <Ranks of={of} choice={rank} onChange={(value) => set({ rank: value })} />
         <Select
           label="Lines of each"
-          value={String(kept)}
-          onChange={(value) => set({ tail: value })}
-          options={TAILS.map((lines) => ({ value: String(lines), label: lines === 0 ? "all" : `the last ${count(lines)}` }))}
+          value={since ?? String(kept)}
+          onChange={(value) => {
+            if (value === since) return;
+            setOpened(undefined);
+            set({ tail: value, line: undefined });
+          }}
+          options={[
+            ...(since ? [{ value: since, label: `since ${clock(since)}` }] : []),
+            ...TAILS.map((lines) => ({ value: String(lines), label: lines === 0 ? "all" : `the last ${count(lines)}` })),
+          ]}
         />
         <Filter label="Filter: text or /pattern/" value={q} onChange={(value) => set({ q: value })} first width={220} />
         <Check label="fold what ranks say alike" on={folds} onChange={setFolds} disabled={ranks.length < 2} />
@@ -129,6 +145,8 @@ function Attempt({ job, items, number }: { job: JobDetail; items: AllocationReco
         follows={live && follows}
         shows={typeof shows === "function" ? shows : undefined}
         onUnfilter={() => set({ q: undefined })}
+        chosen={line}
+        onChoose={(address) => set({ line: address, attempt: address ? String(number) : attempt })}
       />
     </Box>
   );

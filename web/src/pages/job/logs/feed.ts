@@ -10,6 +10,8 @@ export interface Wanted {
   ranks: readonly number[];
   /** Only the last so many lines of each rank. */
   tail: number | undefined;
+  /** Only what was written since, as the API takes moments. */
+  since: string | undefined;
   follow: boolean;
 }
 
@@ -80,8 +82,8 @@ export function useFeed(wanted: Wanted): { feed: Feed; version: number; again: (
 }
 
 async function read(wanted: Wanted, into: Feed, onMore: () => void, signal: AbortSignal): Promise<void> {
-  const { id, generation, ranks, tail, follow } = wanted;
-  const query = { rank: ranks.join(","), generation, timestamps: true, ...(tail ? { tail } : {}), ...(follow ? { follow } : {}) };
+  const { id, generation, ranks, tail, since, follow } = wanted;
+  const query = { rank: ranks.join(","), generation, timestamps: true, ...(tail ? { tail } : {}), ...(since ? { since } : {}), ...(follow ? { follow } : {}) };
   const answer = await api.GET("/api/v1/jobs/{id}/logs", { params: { path: { id }, query }, parseAs: "stream", signal });
   if (!answer.response.ok) throw new ApiError(answer.response.status, (answer.error ?? {}) as Partial<Problem>);
   const body = answer.data as ReadableStream<Uint8Array> | null | undefined;

@@ -49,7 +49,7 @@ export interface Entry {
 }
 
 /** Times are told to a few seconds. */
-const TOGETHER_MS = 10_000;
+export const TOGETHER_MS = 10_000;
 
 /** Folds and filters lines as they come: cost is that of the new ones. */
 export class Fold {
