@@ -6,6 +6,7 @@ import { mkdirSync } from "node:fs";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { launch, startCluster, until } from "./cluster.mjs";
+import { open } from "./window.mjs";
 
 const PICTURES = process.env.HEADWAY_PICTURES;
 /** How long a cluster works before its picture is taken. */
@@ -22,18 +23,6 @@ after(async () => {
   await browser?.close();
   await cluster?.stop();
 });
-
-async function open(colorScheme) {
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, colorScheme });
-  context.setDefaultTimeout(30_000);
-  const page = await context.newPage();
-  const complaints = [];
-  page.on("pageerror", (error) => complaints.push(String(error)));
-  page.on("console", (message) => message.type() === "error" && complaints.push(message.text()));
-  await page.goto(`${cluster.url}/#token=${cluster.token}`);
-  await page.getByTestId("page-overview").waitFor();
-  return { page, complaints, close: () => context.close() };
-}
 
 async function see(page, url, id) {
   await page.goto(cluster.url + url);
@@ -68,10 +57,10 @@ test("people submit, plans are carried out, and every page has something to tell
     ["/goodput", "goodput", "[data-testid=page-goodput] canvas >> nth=0"],
     ["/timeline", "timeline", "text=running, in the job's colour"],
     ["/events", "events", "[data-testid=page-events] table tbody tr >> nth=10"],
-    ["/reports", "reports", "text=alignment"],
+    ["/reports", "reports", "[data-testid=page-reports] table tbody tr >> nth=0"],
     ["/settings", "settings", "[data-testid=page-settings]"],
   ];
-  const { page, complaints, close } = await open("light");
+  const { page, complaints, close } = await open(browser, cluster);
   for (const [url, id, told] of pages) {
     await see(page, url, id);
     await page.locator(told).first().waitFor({ timeout: 20_000 });
@@ -88,7 +77,7 @@ test("the README's pictures", { skip: !PICTURES }, async () => {
     return Date.parse(at) - began > HOURS * 3_600_000;
   }, 20 * 60_000);
   const take = async (colorScheme, name, url, id) => {
-    const { page, close } = await open(colorScheme);
+    const { page, close } = await open(browser, cluster, "/", { colorScheme });
     await see(page, url, id);
     // Charts draw once their sizes are known.
     await page.waitForFunction(() => document.fonts.status === "loaded");

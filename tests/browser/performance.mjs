@@ -5,6 +5,7 @@
 import { writeFileSync } from "node:fs";
 import { loadavg } from "node:os";
 import { launch, startCluster, until } from "./cluster.mjs";
+import { open } from "./window.mjs";
 
 const NODES = Number(process.env.HEADWAY_NODES ?? 2_000);
 const JOBS = Number(process.env.HEADWAY_JOBS ?? 20_000);
@@ -138,11 +139,8 @@ try {
     return gpus_busy > 0.9 * gpus_healthy;
   }, 900_000);
 
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 } });
+  const { page, context } = await open(browser, cluster);
   context.setDefaultTimeout(60_000);
-  const page = await context.newPage();
-  await page.goto(`${cluster.url}/#token=${cluster.token}`);
-  await ready(page, "overview");
 
   result.first_paint = {};
   for (const [url, id] of [["/", "overview"], ["/queue", "queue"], ["/jobs", "jobs"], ["/plan", "plan"], ["/cluster", "cluster"], ["/goodput", "goodput"], ["/timeline", "timeline"], ["/events", "events"]]) {
