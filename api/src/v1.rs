@@ -99,7 +99,7 @@ pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use secret::{Secret, SecretList, SecretRequest, SecretScope};
 pub use server::{Leadership, Server, Standby};
 pub use simulation::{
-    Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest,
+    Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest, SupposedChange,
 };
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::{NotLeading, StreamMessage};
