@@ -90,7 +90,7 @@ pub use problem::Problem;
 pub use project::{
     Member, MemberList, MemberRequest, Project, ProjectList, ProjectPatch, ProjectRequest, ProjectRules,
 };
-pub use queue::{GpuRoom, Queue, QueueShare, QueueTotals, QueuedJob};
+pub use queue::{GpuRoom, Queue, QueueChoices, QueueShare, QueueTotals, QueuedJob};
 pub use quota::{UserLoad, UserQuota};
 pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
