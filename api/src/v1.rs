@@ -80,7 +80,7 @@ pub use node::{
     DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList, NodePatch, Readmission, ReadmittedNode,
 };
 pub use node_insight::{GpuDetail, GpuFault, NodeGpus, NodeHealth, NodeIncident, NodeState};
-pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth};
+pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth, QueueWaits};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
     Alternative, Assignment, Explanation, FunnelStage, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList, PlanSummary,

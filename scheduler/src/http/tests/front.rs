@@ -142,6 +142,30 @@ async fn an_overview_tells_what_to_look_at_and_how_planning_goes() {
 }
 
 #[tokio::test]
+async fn a_window_tells_how_long_those_waited_who_started_in_it() {
+    let served = Served::start().await;
+    let none = served.get("eve", "/overview?window=1h&waits=true").await;
+    assert_eq!(
+        none.body["series"]["waits"],
+        json!({"jobs": 0, "p50_seconds": null, "p90_seconds": null, "p99_seconds": null})
+    );
+    served.add_node().await;
+    served.submit("ada", &job("first", 1, ""), "1").await;
+    served.submit("ada", &job("next", 1, "after: [{job: first}],"), "2").await;
+    let told = |answer: &Answer| answer.body["series"]["waits"]["jobs"] == 1;
+    let answer = served.until("eve", "/overview?window=1h&waits=true", told).await;
+    let waits: v1::QueueWaits = serde_json::from_value(answer.body["series"]["waits"].clone()).unwrap();
+    assert!(waits.p50_seconds.is_some_and(|wait| (0.0..60.0).contains(&wait)), "{waits:?}");
+    assert_eq!(
+        (waits.p50_seconds, waits.p90_seconds),
+        (waits.p99_seconds, waits.p99_seconds),
+        "of one job all are the same"
+    );
+    assert_eq!(served.get("eve", "/overview?window=1h").await.body["series"]["waits"], Value::Null);
+    assert_eq!(served.get("eve", "/overview?waits=true").await.problem(StatusCode::BAD_REQUEST), "bad_request");
+}
+
+#[tokio::test]
 async fn a_series_has_what_was_kept_and_gaps_where_nothing_was() {
     let served = Served::start().await;
     let now = served.cluster.now();
