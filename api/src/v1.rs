@@ -107,5 +107,5 @@ pub use submission::{
     JobSpecification, JobSubmission, JobValidation, QuotaVerdict, SubmissionNote, Submitted, Validation,
 };
 pub use timeline::{Timeline, TimelineBar, TimelineHeld, TimelineLane, TimelinePlan, TimelinePrediction};
-pub use topology::{Topology, TopologyDomain, TopologyGpu, TopologyNode};
+pub use topology::{GpuColumns, GpusJob, GpusNode, Topology, TopologyDomain, TopologyGpu, TopologyNode};
 pub use usage::{Usage, UsageRow, UsageStep};
