@@ -80,7 +80,7 @@ pub use node::{
     DeletedNode, DrainRequest, Gpu, Node, NodeGone, NodeHardware, NodeList, NodePatch, Readmission, ReadmittedNode,
 };
 pub use node_insight::{GpuDetail, GpuFault, NodeGpus, NodeHealth, NodeIncident, NodeState};
-pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth};
+pub use overview::{AttentionItem, ClusterPoint, ClusterSeries, PlannerHealth, QueueWaits};
 pub use past::{HeldGpus, PastJob, PastJobList, PastNode, PastNodeList, PastOverview};
 pub use plan::{
     Alternative, Assignment, Explanation, FunnelStage, LeftOut, Limit, Move, NodeLeftOut, Plan, PlanList, PlanSummary,
@@ -90,7 +90,7 @@ pub use problem::Problem;
 pub use project::{
     Member, MemberList, MemberRequest, Project, ProjectList, ProjectPatch, ProjectRequest, ProjectRules,
 };
-pub use queue::{GpuRoom, Queue, QueueShare, QueueTotals, QueuedJob};
+pub use queue::{GpuRoom, Queue, QueueChoices, QueueShare, QueueTotals, QueuedJob};
 pub use quota::{UserLoad, UserQuota};
 pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
@@ -99,7 +99,7 @@ pub use reservation::{Reservation, ReservationList, ReservationRequest};
 pub use secret::{Secret, SecretList, SecretRequest, SecretScope};
 pub use server::{Leadership, Server, Standby};
 pub use simulation::{
-    Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest,
+    Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest, SupposedChange,
 };
 pub use site::{Amount, JobLabel, SiteRow};
 pub use stream::{NotLeading, StreamMessage};
@@ -107,5 +107,5 @@ pub use submission::{
     JobSpecification, JobSubmission, JobValidation, QuotaVerdict, SubmissionNote, Submitted, Validation,
 };
 pub use timeline::{Timeline, TimelineBar, TimelineHeld, TimelineLane, TimelinePlan, TimelinePrediction};
-pub use topology::{Topology, TopologyDomain, TopologyGpu, TopologyNode};
+pub use topology::{GpuColumns, GpusJob, GpusNode, Topology, TopologyDomain, TopologyGpu, TopologyNode};
 pub use usage::{Usage, UsageRow, UsageStep};

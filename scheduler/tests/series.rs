@@ -1,7 +1,9 @@
 //! Measurements on a real Postgres.
 
+use std::collections::BTreeMap;
+
 use crate::support::{START, TestDatabase};
-use headway_engine::Pulse;
+use headway_engine::{Activity, Pulse};
 use headway_scheduler::store::SeriesPoint;
 use headway_types::{
     Configuration, Generation, GpuCount, IdSource, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens,
@@ -88,7 +90,14 @@ async fn pruning_keeps_what_coarser_rows_say() {
 async fn the_figures_of_a_minute_are_kept_once_and_averaged_over_a_step() {
     let store = TestDatabase::create().await.store().await;
     let hour = Timestamp(START.0 - START.0 % 3_600_000_000);
-    let pulse = |running, speed_up| Pulse { jobs_running: running, speed_up, ..Pulse::default() };
+    let doing = |waiting| BTreeMap::from([(Activity::IdleWaiting, GpuCount(waiting)), (Activity::Broken, GpuCount(1))]);
+    let pulse = |running, speed_up| Pulse {
+        jobs_running: running,
+        speed_up,
+        gpus_by_activity: doing(running),
+        goodput_mfu: (running > 0).then_some(0.25),
+        ..Pulse::default()
+    };
     for (minute, running, speed_up) in [(0, 2, 3.0), (1, 0, 0.0), (1, 9, 9.0), (7, 4, 2.0)] {
         store.add_pulse(hour + Seconds(f64::from(minute) * 60.0), &pulse(running, speed_up), None).await.unwrap();
     }
@@ -96,6 +105,9 @@ async fn the_figures_of_a_minute_are_kept_once_and_averaged_over_a_step() {
     let told: Vec<_> = means.iter().map(|mean| (mean.at, mean.jobs_running, mean.goodput_relative)).collect();
     // Nobody wanted GPUs in the second minute: that says nothing of how well those did who did in the first.
     assert_eq!(told, [(hour, 1.0, Some(1.5)), (hour + Seconds(300.0), 4.0, Some(0.5))]);
+    let by = means[0].gpus_by_activity.as_ref().unwrap();
+    assert_eq!((by[&Activity::IdleWaiting], by[&Activity::Broken], by[&Activity::Training]), (1.0, 1.0, 0.0));
+    assert_eq!(means[0].goodput_mfu, Some(0.25), "of the minutes that tell it");
     assert_eq!(store.prune_pulses(hour + Seconds(60.0)).await.unwrap(), 1);
     assert_eq!(store.pulses(hour, hour + Seconds(7_200.0), Seconds(60.0)).await.unwrap().len(), 2);
 }

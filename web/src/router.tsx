@@ -27,7 +27,7 @@ const overview = createRoute({
 const queue = createRoute({
   getParentRoute: () => root,
   path: "/queue",
-  validateSearch: v.object({ project: text, user: text, code: text, type: text, job: text }),
+  validateSearch: v.object({ project: text, user: text, code: text, type: text, q: text, job: text }),
   component: lazyRouteComponent(() => import("./pages/queue/QueuePage")),
 });
 const jobs = createRoute({

@@ -24,6 +24,8 @@ pub struct QueueFilter {
     /// A GPU type that it accepts.
     #[serde(rename = "type")]
     pub gpu_type: Option<String>,
+    /// Part of the name, in any case.
+    pub q: Option<String>,
     /// The id of one job.
     pub job: Option<String>,
     /// The `next_cursor` of the page before.

@@ -102,7 +102,13 @@ pub struct EventRecord {
     /// "job.submitted", "job.batch_changed", "plan.adopted", …
     pub verb: String,
     pub job_id: Option<Uuid>,
+    /// What the job is called; `null`: it is not known any more.
+    #[serde(default)]
+    pub job_name: Option<String>,
     pub node_id: Option<Uuid>,
+    /// What the node is called, or was when it was deleted.
+    #[serde(default)]
+    pub node_name: Option<String>,
     pub plan_id: Option<Uuid>,
     /// One sentence for people, with the reason.
     pub message: String,

@@ -1,5 +1,7 @@
 //! What the overview tells besides the cluster's figures: what to look at, how planning goes, and how the figures came about.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use headway_types::PolicyMode;
 use serde::{Deserialize, Serialize};
@@ -59,6 +61,19 @@ pub struct ClusterSeries {
     pub step_seconds: f64,
     /// Oldest first. A gap is a gap: nobody led, or nothing could be written.
     pub points: Vec<ClusterPoint>,
+    /// Of all jobs that got GPUs for the first time within the window, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<QueueWaits>,
+}
+
+/// How long jobs stood in the queue before their first GPUs: since they were submitted or released, or since those were over that they waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct QueueWaits {
+    pub jobs: u64,
+    /// `null` without any.
+    pub p50_seconds: Option<f64>,
+    pub p90_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
 }
 
 /// Means over one step.
@@ -79,4 +94,10 @@ pub struct ClusterPoint {
     pub goodput_relative: Option<f64>,
     /// Training GPUs over healthy ones; `null` without any.
     pub useful_share: Option<f64>,
+    /// Useful model FLOP/s over the peak of all healthy GPUs; `null`: not known, or not kept then.
+    #[serde(default)]
+    pub goodput_mfu: Option<f64>,
+    /// Every GPU once, by what it did, as in `gpus_by_activity` of the overview: idle ones by why; `null`: not kept then.
+    #[serde(default)]
+    pub gpus_by_activity: Option<BTreeMap<String, f64>>,
 }

@@ -115,7 +115,12 @@ pub struct Plan {
     /// Running jobs that another size would serve better and that stay, the greatest loss first.
     #[serde(default)]
     pub unmoved: Vec<Unmoved>,
+    /// Of every job of the round, unless fewer were asked for.
     pub verdicts: Vec<Verdict>,
+    /// Jobs that hold nothing and get nothing.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub jobs_left_waiting: u32,
 }
 
 /// Who solved a round of which an exact backend was asked for.

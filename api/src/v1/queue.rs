@@ -18,6 +18,10 @@ pub struct Queue {
     pub next_cursor: Option<String>,
     /// Of all jobs that the filter admits and the caller may know of.
     pub totals: QueueTotals,
+    /// What other values of the filter's conditions would show.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub choices: QueueChoices,
     /// What the newest plan leaves free, by GPU type; `null` before the first.
     pub room: Option<Vec<GpuRoom>>,
 }
@@ -50,6 +54,18 @@ pub struct QueueTotals {
     /// By the first reason why each waits; `unplanned`: no round has looked at it yet.
     pub by_code: BTreeMap<String, QueueShare>,
     pub by_project: BTreeMap<String, QueueShare>,
+    /// Of those that wait for GPUs, by each type that nodes have: a job that accepts several counts with each of them.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub by_gpu_type: BTreeMap<String, QueueShare>,
+}
+
+/// What each value of one condition would show, the filter's others kept; shares are counted as in the totals.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QueueChoices {
+    pub by_code: BTreeMap<String, QueueShare>,
+    pub by_project: BTreeMap<String, QueueShare>,
+    pub by_gpu_type: BTreeMap<String, QueueShare>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -93,6 +93,9 @@ pub struct PastPlan {
     pub adopted_by: Option<String>,
     /// Why the round ran, in words.
     pub trigger: String,
+    /// The plan whose moves it took back.
+    #[serde(default)]
+    pub undoes: Option<Uuid>,
     /// Jobs that it started, and running jobs that it moved or stopped.
     pub starts: u32,
     pub moves: u32,

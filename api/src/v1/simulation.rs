@@ -14,6 +14,10 @@ use super::submission::JobSpecification;
 pub struct Counterfactual {
     /// "if it accepted 4 GPUs".
     pub question: String,
+    /// The same as data, all of it together; none of a server of before.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub changes: Vec<SupposedChange>,
     /// "starts now at 4 GPUs, shrinks b (8 → 4): objective −3.1 %".
     pub answer: String,
     pub possible: bool,
@@ -30,6 +34,39 @@ pub struct Counterfactual {
     /// Jobs that would stand still beyond those of the plan.
     pub moves: i64,
     pub downtime_seconds: f64,
+}
+
+/// One thing that a question supposes or forces. Members that its kind does not speak of are absent; those of a job are named as in a job's `PATCH`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SupposedChange {
+    /// Of a job: `priority`, `gpus_min` (it accepts so few), `gpu_type` (it accepts that type as well), `resize`, `force` (it gets GPUs in any case), `submit`
+    /// (it is one more) or `gone`; of others `quota`, `row`, `node_back`, `node_gone` or `more_nodes`. There may be more kinds one day.
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_min: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus_max: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// A row of the site's own, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<String>,
+    /// Of a quota or a row: what it allows, absent where there would be none. Of `force`: how many, absent where any number will do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_id: Option<Uuid>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Of `more_nodes`: so many more that are like the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
 }
 
 /// A job's size now and then.

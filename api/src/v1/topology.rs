@@ -57,3 +57,39 @@ pub struct TopologyGpu {
     pub job_id: Option<Uuid>,
     pub job_name: Option<String>,
 }
+
+/// `GET /gpus`: columns of one length, a row of which is one GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct GpuColumns {
+    pub at: DateTime<Utc>,
+    /// By name.
+    pub nodes: Vec<GpusNode>,
+    /// Those that hold GPUs.
+    pub jobs: Vec<GpusJob>,
+    /// Words of what GPUs do, as in `/topology`.
+    pub activities: Vec<String>,
+    /// Places in `nodes`.
+    pub node: Vec<u32>,
+    /// On its node.
+    pub index: Vec<u32>,
+    /// Places in `activities`.
+    pub activity: Vec<u32>,
+    /// Places in `jobs`; `null`: nobody holds it.
+    pub job: Vec<Option<u32>>,
+    pub healthy: Vec<bool>,
+    /// Share of the time in which some kernel ran, when its node measured last; `null`: not measured.
+    pub utilisation_pct: Vec<Option<f64>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GpusNode {
+    pub id: Uuid,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct GpusJob {
+    /// `null`: all jobs that the reader may not know of.
+    pub job_id: Option<Uuid>,
+    pub job_name: String,
+}

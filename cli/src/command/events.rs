@@ -121,6 +121,9 @@ const COLUMNS: [Column; 5] = [
 fn row(event: &EventRecord) -> Vec<String> {
     let who = match event.actor.split_once(':') {
         Some(("user", name)) => name.to_owned(),
+        Some(("node", id)) if event.node_id.is_some_and(|node| node.to_string() == id) => {
+            format!("node {}", event.node_name.as_deref().unwrap_or(short(id)))
+        }
         Some(("node", id)) => format!("node {}", short(id)),
         _ => event.actor.clone(),
     };

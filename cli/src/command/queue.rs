@@ -44,6 +44,9 @@ pub struct List {
     /// Only jobs that accept this GPU type ("H100").
     #[arg(long = "type", value_name = "GPU TYPE")]
     pub gpu_type: Option<String>,
+    /// Only jobs with this in their name, in any case.
+    #[arg(long, value_name = "PART")]
+    pub name: Option<String>,
     /// At most this many.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: u32,
@@ -89,6 +92,7 @@ async fn gather(client: &Client, list: &List) -> Result<QueueReply, Failure> {
         user: list.user.clone(),
         code: list.code.clone(),
         gpu_type: list.gpu_type.clone(),
+        q: list.name.clone(),
         limit: Some(list.limit.min(JOBS_PER_PAGE)),
         ..QueueFilter::default()
     };
@@ -166,7 +170,7 @@ fn seconds(later: DateTime<Utc>, earlier: DateTime<Utc>) -> f64 {
 
 /// What all of the queue comes to, and what is free.
 fn footer(queue: &QueueReply) -> String {
-    let QueueTotals { jobs, gpus, by_code, by_project } = &queue.totals;
+    let QueueTotals { jobs, gpus, by_code, by_project, .. } = &queue.totals;
     let waits = match *jobs {
         0 => "No job waits".into(),
         1 => format!("1 job waits for {}", output::gpus(*gpus)),

@@ -186,6 +186,7 @@ mod tests {
             }],
             counterfactuals: vec![Counterfactual {
                 question: "if it accepted 4 GPUs".into(),
+                changes: Vec::new(),
                 answer: "starts now at 4 GPUs, shrinks b (8 → 4): objective −3.1 %".into(),
                 possible: true,
                 gpus: Some(4),

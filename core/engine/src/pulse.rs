@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use headway_goodput::{catalog, training_flops_per_token};
+use headway_types::spec::Work;
 use headway_types::{GpuCount, TokensPerSecond};
 
 use crate::account::Activity;
-use crate::record::JobState;
+use crate::record::{Availability, JobState};
 use crate::view::{JobView, View};
 
 /// What a cluster has, what of it works, and what waits.
@@ -26,13 +28,8 @@ pub struct Pulse {
     pub throughput: TokensPerSecond,
     /// Σ of the running jobs' speed-up over their fair share.
     pub speed_up: f64,
-}
-
-impl Pulse {
-    #[must_use]
-    pub fn gpus_training(&self) -> GpuCount {
-        self.gpus_by_activity.get(&Activity::Training).copied().unwrap_or_default()
-    }
+    /// Useful model FLOP/s over the peak of all healthy GPUs; `None`: the catalog does not know a device, or a job has no shape.
+    pub goodput_mfu: Option<f64>,
 }
 
 /// What the running jobs of one project make of its GPUs.
@@ -74,6 +71,7 @@ impl View {
             gpus_healthy: nodes().map(|node| node.node.inventory.healthy()).sum(),
             gpus_busy: GpuCount(nodes().map(|node| node.held.len() as u32).sum()),
             gpus_by_activity: self.census(),
+            goodput_mfu: self.goodput_mfu(),
             ..Pulse::default()
         };
         for live in self.jobs.values() {
@@ -94,6 +92,21 @@ impl View {
             }
         }
         pulse
+    }
+
+    fn goodput_mfu(&self) -> Option<f64> {
+        let mut peak = 0.0;
+        for node in self.nodes.values().filter(|node| node.node.availability == Availability::Available) {
+            let inventory = &node.node.inventory;
+            peak += catalog::peak_flop_per_second(&inventory.class()).ok()?.0 * f64::from(inventory.healthy().0);
+        }
+        let mut useful = 0.0;
+        for live in self.jobs.values() {
+            let Some(goodput) = live.live.goodput else { continue };
+            let Work::Model(shape) = &live.job.spec.training()?.work else { return None };
+            useful += goodput.0 * training_flops_per_token(shape);
+        }
+        (peak > 0.0).then_some(useful / peak)
     }
 
     /// A job's speed-up over its fair share: what the plan expects, scaled by how measured goodput compares with the plan's.

@@ -124,8 +124,11 @@ pub async fn event_chain(
     if around.binary_search_by_key(&id, |event| event.seq).is_err() {
         return Err(none());
     }
-    let link =
-        |link: &chain::Link| v1::EventLink { event: conversions::event(link.event), because_of: link.because_of };
+    let names = lookup::names(&state.cluster, &around).await?;
+    let link = |link: &chain::Link| v1::EventLink {
+        event: conversions::event(link.event, &names),
+        because_of: link.because_of,
+    };
     Ok(Json(v1::EventChain { items: chain::chain(&around, id).iter().map(link).collect() }))
 }
 
@@ -133,8 +136,9 @@ async fn page(state: &HttpState, caller: &Principal, query: EventsQuery) -> Resu
     let filter = filter(state, query).await?;
     let mut page = state.cluster.store().events(&filter).await?;
     caller.keep_readable(&state.cluster, &mut page.items).await?;
+    let names = lookup::names(&state.cluster, &page.items).await?;
     Ok(Json(v1::EventList {
-        items: page.items.iter().map(conversions::event).collect(),
+        items: page.items.iter().map(|event| conversions::event(event, &names)).collect(),
         next_cursor: page.next.map(|seq| seq.to_string()),
     }))
 }

@@ -53,7 +53,11 @@ pub async fn explain_job(
         limits: insight.iter().flat_map(|each| &each.limits).map(Into::into).collect(),
         unmoved: insight.and_then(|each| each.unmoved.as_ref()).map(|each| conversions::unmoved(each, &view)),
         funnel: insight.iter().flat_map(|each| &each.funnel).map(conversions::stage).collect(),
-        counterfactuals: outcomes.iter().flat_map(|each| &each.answers).map(conversions::counterfactual).collect(),
+        counterfactuals: outcomes
+            .iter()
+            .flat_map(|each| &each.answers)
+            .map(|one| conversions::counterfactual(one, &view))
+            .collect(),
         predicted_start: outcomes.and_then(|each| {
             Some(conversions::predicted_start(each.start.as_ref()?, each.method, state.cluster.now()))
         }),

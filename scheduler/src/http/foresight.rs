@@ -55,7 +55,7 @@ pub async fn foresee(
     match tokio::time::timeout(FORESIGHT_TIME, asking.ask_for_plan(user, Arc::clone(&round), question)).await {
         Ok(Ok(Ok((answer, plan)))) => v1::Foreseen {
             plan_id,
-            outcome: Some(conversions::counterfactual(&answer)),
+            outcome: Some(conversions::counterfactual(&answer, view)),
             drain: leaving.zip(plan).and_then(|(of, plan)| leaving::effect(of, view, &round.input, &plan)),
             left_out: None,
         },

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use headway_api::v1;
-use headway_engine::record::{Array, Job, PlanRecord};
+use headway_engine::record::{Array, EventRecord, Job, PlanRecord};
 use headway_types::{ArrayId, JobId, NodeId, PlanId, Seconds, Timestamp};
 
 use super::problem::Problem;
@@ -63,6 +63,46 @@ pub async fn whose(
     }
     whose.extend(cluster.store().jobs_whose(&ended).await?);
     Ok(whose)
+}
+
+/// What jobs and nodes are called.
+#[derive(Debug, Default)]
+pub struct Names {
+    pub jobs: BTreeMap<JobId, String>,
+    pub nodes: BTreeMap<NodeId, String>,
+}
+
+/// Of all that some events name: what lives from the snapshot, the rest with a query a kind.
+pub async fn names(cluster: &Cluster, events: &[EventRecord]) -> Result<Names, StoreError> {
+    let view = cluster.view();
+    let mut names = Names::default();
+    let (mut ended, mut deleted) = (BTreeSet::new(), BTreeSet::new());
+    for event in events {
+        if let Some(job) = event.job {
+            match view.jobs.get(&job) {
+                Some(live) => {
+                    names.jobs.insert(job, live.job.spec.name.clone());
+                }
+                None => {
+                    ended.insert(job);
+                }
+            }
+        }
+        if let Some(node) = event.node {
+            match view.nodes.get(&node) {
+                Some(seen) => {
+                    names.nodes.insert(node, seen.node.inventory.name.clone());
+                }
+                None => {
+                    deleted.insert(node);
+                }
+            }
+        }
+    }
+    let store = cluster.store();
+    names.jobs.extend(store.job_names(&ended.into_iter().collect::<Vec<_>>()).await?);
+    names.nodes.extend(store.former_names(&deleted.into_iter().collect::<Vec<_>>()).await?);
+    Ok(names)
 }
 
 pub fn no_job(id: JobId) -> Problem {

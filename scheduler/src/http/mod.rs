@@ -25,6 +25,7 @@ mod extract;
 pub(crate) mod fixtures;
 mod foresight;
 mod goodput;
+mod gpus;
 mod history;
 mod identities;
 mod jobs;

@@ -17,7 +17,7 @@ use utoipa_axum::routes;
 use super::access::act_of;
 use super::once::{KEY_NAME, KEY_NOT_TAKEN};
 use super::{
-    HttpState, actions, arrays, audit, browser_sessions, deliveries, enrolment, events, exec, explain, goodput,
+    HttpState, actions, arrays, audit, browser_sessions, deliveries, enrolment, events, exec, explain, goodput, gpus,
     history, identities, jobs, leadership, ledger, listing, logs, members, nodes, oidc, outcomes, overview, plans,
     policy, projects, queue, readmission, rebalance, reservations, secrets, simulate, stream, submit, timeline, tokens,
     topology, usage, users, validation,
@@ -110,6 +110,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(nodes::insight::node_health))
         .routes(routes!(events::node_events))
         .routes(routes!(topology::topology))
+        .routes(routes!(gpus::gpus))
         .routes(routes!(nodes::drain_node))
         .routes(routes!(nodes::undrain_node))
         .routes(routes!(nodes::cordon_node))

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::auth::Principal;
+use super::conversions::Verdicts;
 use super::extract::{Json, Path, Query};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
@@ -133,8 +134,13 @@ fn change(job: JobId, before: Option<&Assignment>, after: Option<&Assignment>, v
 }
 
 /// A plan with what has come of its moves, where it was adopted, as this reader may have it.
-pub async fn with_outcomes(cluster: &Cluster, reader: &Principal, of: &PlanRecord) -> Result<v1::Plan, Problem> {
-    let mut shown = conversions::plan(of, &cluster.view());
+pub async fn with_outcomes(
+    cluster: &Cluster,
+    reader: &Principal,
+    of: &PlanRecord,
+    verdicts: Verdicts,
+) -> Result<v1::Plan, Problem> {
+    let mut shown = conversions::plan(of, &cluster.view(), verdicts);
     let carried_out = matches!(of.state.kind(), PlanStateKind::Adopted | PlanStateKind::Superseded);
     if carried_out {
         let adopted = of.adopted.as_ref().map_or(of.plan.made_at, |adopted| adopted.at);
@@ -191,6 +197,7 @@ fn past_plan(of: &PlanSummary, adopted: Timestamp, moves: &[Move], outcomes: &[M
         adopted_at: conversions::time(adopted),
         adopted_by: of.adopted.as_ref().map(|adopted| adopted.by.told()),
         trigger: of.trigger.clone(),
+        undoes: of.undoes.map(|plan| plan.0),
         starts: moves.iter().filter(|one| one.from_gpus.0 == 0).count() as u32,
         moves: pairs.len() as u32,
         done: count(|state| state == MoveState::Done),
@@ -230,7 +237,15 @@ mod tests {
             bound: None,
             gap: None,
             moves: 1,
+            undoes: None,
         }
+    }
+
+    #[test]
+    fn a_plan_that_took_another_back_says_which() {
+        let undone = IdSource::seeded(2).plan(ADOPTED);
+        let told = past_plan(&PlanSummary { undoes: Some(undone), ..summary() }, ADOPTED, &[], &[]);
+        assert_eq!((told.undoes, past(&[], &[]).undoes), (Some(undone.0), None));
     }
 
     /// A move that is predicted to cost 36 s and to change a goodput so.

@@ -8,8 +8,6 @@ use headway_api::{spec, v1};
 use headway_engine::attention::{Attention, Item, Subject};
 use headway_engine::record::{Availability, Job, JobState};
 use headway_engine::view::View;
-use headway_goodput::{catalog, training_flops_per_token};
-use headway_types::spec::Work;
 use headway_types::{GpuCount, Seconds};
 use serde::Deserialize;
 
@@ -21,7 +19,7 @@ use super::problem::Problem;
 use super::{HttpState, past};
 use crate::cluster::Cluster;
 use crate::driver::StandsBy;
-use crate::store::{EventFilter, OutOfSight, PulseMean};
+use crate::store::{EventFilter, OutOfSight, PulseMean, Waits};
 
 /// Of what there is to look at so much is told.
 const ATTENTION_AT_MOST: usize = 20;
@@ -40,6 +38,9 @@ pub struct OverviewQuery {
     window: Option<String>,
     /// Of the series: how long each point is the mean of ("5m"); whole minutes. If absent, what gives about 288 points.
     step: Option<String>,
+    /// Of the window: how long jobs waited that got their first GPUs within it (`waits`). Reads a row or two of each of them.
+    #[serde(default)]
+    waits: bool,
 }
 
 /// Is the cluster doing useful work? With `at`: a `PastOverview`, what is known of that moment.
@@ -56,7 +57,7 @@ pub async fn overview(
         return Ok(Json(past::Reply::Then(past::overview(&state.cluster, at, out_of_sight.as_ref()).await?)));
     }
     let series = match span {
-        Some((window, step)) => Some(series(&state.cluster, window, step).await?),
+        Some((window, step)) => Some(series(&state.cluster, window, step, query.waits).await?),
         None => None,
     };
     // Read before the snapshot: what the stream repeats is harmless, what it skips is not.
@@ -119,7 +120,7 @@ fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&O
         goodput_tokens_per_second: pulse.goodput.0,
         throughput_tokens_per_second: pulse.throughput.0,
         speed_up_sum: pulse.speed_up,
-        goodput_mfu: goodput_mfu(view),
+        goodput_mfu: pulse.goodput_mfu,
         plan_id: view.target.as_ref().map(|target| target.plan.id.0),
         plans_waiting: view.proposals.keys().map(|plan| plan.0).collect(),
         policy_mode: view.policy.mode,
@@ -208,6 +209,9 @@ fn span(query: &OverviewQuery, kept: Seconds) -> Result<Option<(Seconds, Seconds
     };
     let (window, step) = (read("window", &query.window)?, read("step", &query.step)?);
     let Some(window) = window else {
+        if query.waits {
+            return Err(Problem::bad_request("waits are of a window").field("waits").hint("add window=24h"));
+        }
         return match step {
             Some(_) => Err(Problem::bad_request("a step is of a window").field("step").hint("add window=24h")),
             None => Ok(None),
@@ -233,10 +237,24 @@ fn span(query: &OverviewQuery, kept: Seconds) -> Result<Option<(Seconds, Seconds
     Ok(Some((window, step)))
 }
 
-async fn series(cluster: &Cluster, window: Seconds, step: Seconds) -> Result<v1::ClusterSeries, Problem> {
+async fn series(
+    cluster: &Cluster,
+    window: Seconds,
+    step: Seconds,
+    with_waits: bool,
+) -> Result<v1::ClusterSeries, Problem> {
     let now = cluster.now();
     let points = cluster.store().pulses(now - window, now, step).await?;
-    Ok(v1::ClusterSeries { step_seconds: step.0, points: points.iter().map(point).collect() })
+    let waits = match with_waits {
+        true => Some(waited(cluster.store().first_waits(now - window, now).await?)),
+        false => None,
+    };
+    Ok(v1::ClusterSeries { step_seconds: step.0, points: points.iter().map(point).collect(), waits })
+}
+
+fn waited(of: Waits) -> v1::QueueWaits {
+    let [p50, p90, p99] = of.quantiles.map(|each| each.map(|wait| wait.0));
+    v1::QueueWaits { jobs: of.jobs, p50_seconds: p50, p90_seconds: p90, p99_seconds: p99 }
 }
 
 fn point(of: &PulseMean) -> v1::ClusterPoint {
@@ -252,23 +270,12 @@ fn point(of: &PulseMean) -> v1::ClusterPoint {
         goodput_tokens_per_second: of.goodput_tokens_per_second,
         goodput_relative: of.goodput_relative,
         useful_share: (of.gpus_healthy > 0.0).then(|| of.gpus_training / of.gpus_healthy),
+        goodput_mfu: of.goodput_mfu,
+        gpus_by_activity: of
+            .gpus_by_activity
+            .as_ref()
+            .map(|by| by.iter().map(|(what, gpus)| (<&str>::from(*what).into(), *gpus)).collect()),
     }
-}
-
-/// Useful model FLOP/s over the peak of all healthy GPUs; unknown where the catalog does not know a device or a job has no shape.
-fn goodput_mfu(view: &View) -> Option<f64> {
-    let mut peak = 0.0;
-    for node in view.nodes.values().filter(|node| node.node.availability == Availability::Available) {
-        let inventory = &node.node.inventory;
-        peak += catalog::peak_flop_per_second(&inventory.class()).ok()?.0 * f64::from(inventory.healthy().0);
-    }
-    let mut useful = 0.0;
-    for live in view.jobs.values() {
-        let Some(goodput) = live.live.goodput else { continue };
-        let Work::Model(shape) = &live.job.spec.training()?.work else { return None };
-        useful += goodput.0 * training_flops_per_token(shape);
-    }
-    (peak > 0.0).then_some(useful / peak)
 }
 
 #[cfg(test)]
@@ -281,7 +288,8 @@ mod tests {
 
     fn asked(window: Option<&str>, step: Option<&str>) -> Result<Option<(f64, f64)>, Problem> {
         let [window, step] = [window, step].map(|text| text.map(str::to_owned));
-        Ok(span(&OverviewQuery { at: None, window, step }, KEPT)?.map(|(window, step)| (window.0, step.0)))
+        Ok(span(&OverviewQuery { at: None, window, step, waits: false }, KEPT)?
+            .map(|(window, step)| (window.0, step.0)))
     }
 
     #[test]

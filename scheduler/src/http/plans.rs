@@ -15,6 +15,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::auth::Principal;
+use super::conversions::Verdicts;
 use super::extract::{Json, Path, Query, reason};
 use super::problem::Problem;
 use super::{HttpState, conversions, lookup, outcomes, past};
@@ -31,6 +32,13 @@ pub struct PlansQuery {
     cursor: Option<Uuid>,
     /// 50 if absent, 200 at most.
     limit: Option<u32>,
+}
+
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct PlanQuery {
+    /// Of which jobs to tell why they get what they get: `all` (as by default), those that it `moves`, or `none`. Where few jobs move, verdicts are about half of a plan.
+    verdicts: Option<String>,
 }
 
 /// Plans, newest first.
@@ -63,7 +71,7 @@ pub async fn current_plan(
 ) -> Result<Json<v1::Plan>, Problem> {
     if let Some(at) = at {
         let (plan, then) = past::plan_in_force(&state.cluster, at).await?;
-        let told = outcomes::with_outcomes(&state.cluster, &caller, &plan).await?;
+        let told = outcomes::with_outcomes(&state.cluster, &caller, &plan, Verdicts::All).await?;
         let told = v1::Plan {
             state: PlanStateKind::Adopted,
             state_reason: None,
@@ -75,21 +83,31 @@ pub async fn current_plan(
     }
     let view = state.cluster.view();
     let target = view.target.as_ref().ok_or_else(|| Problem::not_found("no plan has been adopted yet"))?;
-    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, target).await?))
+    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, target, Verdicts::All).await?))
 }
 
 /// One plan with its moves, what has come of them, and verdicts. Of a job that the caller may not read it says what the job gets, and neither why nor what is
 /// measured or expected of it (`null`, 0). Kept for 90 days after it was made, or as long as a running job follows it, unless the
 /// scheduler is told otherwise.
-#[utoipa::path(get, path = "/plans/{id}", tag = "plans", params(("id" = Uuid, Path)),
+#[utoipa::path(get, path = "/plans/{id}", tag = "plans", params(("id" = Uuid, Path), PlanQuery),
     responses((status = 200, body = v1::Plan), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_plan(
     State(state): State<HttpState>,
     caller: Principal,
     Path(id): Path<Uuid>,
+    Query(PlanQuery { verdicts }): Query<PlanQuery>,
 ) -> Result<Json<v1::Plan>, Problem> {
+    let verdicts = match verdicts.as_deref() {
+        None | Some("all") => Verdicts::All,
+        Some("moves") => Verdicts::Moves,
+        Some("none") => Verdicts::None,
+        Some(other) => {
+            let unknown = Problem::bad_request(format!("there are no verdicts \"{other}\"")).field("verdicts");
+            return Err(unknown.hint("verdicts are all, moves or none"));
+        }
+    };
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
-    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, &plan).await?))
+    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, &plan, verdicts).await?))
 }
 
 /// What a plan was made from, with the planner's answer; for those alone who may read all jobs. Kept for 7 days unless the scheduler is told otherwise.
@@ -178,5 +196,5 @@ pub async fn reject_plan(
 
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {
     let Reply::Plan(plan) = reply else { return None };
-    Some(Shown::new(StatusCode::OK, &conversions::plan(plan, view)))
+    Some(Shown::new(StatusCode::OK, &conversions::plan(plan, view, Verdicts::All)))
 }

@@ -1,6 +1,7 @@
 //! The queue: what waits, in the planner's order, and why. All of it is the newest round's and forecast's word as it is kept: nothing is planned or predicted
 //! for it, and what looks at the whole queue is made once a second for all who ask, off the reactor.
 
+mod counts;
 mod line;
 mod query;
 
@@ -9,10 +10,11 @@ use headway_api::v1;
 use headway_planner::Room;
 use headway_types::GpuType;
 
+use self::counts::Counts;
 use self::line::Line;
 pub use self::line::Memory;
 pub use self::query::QueueQuery;
-use self::query::{UNPLANNED, Wanted};
+use self::query::Wanted;
 use super::access::Seen;
 use super::auth::Principal;
 use super::conversions::time;
@@ -39,30 +41,16 @@ pub async fn queue(
     Ok(Json(page))
 }
 
-/// Looks at every row once: what is admitted is counted, and the page is what follows the cursor.
+/// Looks at every row once: what is admitted is counted, as is what would be with one condition less, and the page is what follows the cursor.
 fn page(line: &Line, wanted: &Wanted, sees: impl Fn(&str, &str) -> Seen) -> v1::Queue {
-    let mut totals = v1::QueueTotals::default();
+    let mut counts = Counts::default();
     let (mut items, mut next, mut last) = (Vec::new(), None, None);
     for row in &line.rows {
-        let spec = &row.job.spec;
-        let seen = sees(&spec.project, &row.job.owner);
-        if !wanted.admits(row) || seen == Seen::Nothing {
+        let seen = sees(&row.job.spec.project, &row.job.owner);
+        let Some(holds) = wanted.holds(row).filter(|_| seen != Seen::Nothing) else { continue };
+        counts.add(row, holds, &line.types);
+        if !holds.all() {
             continue;
-        }
-        let gpus = u64::from(row.job.least().0);
-        let code = row.waiting.code.as_deref().unwrap_or(UNPLANNED);
-        totals.jobs += 1;
-        if !row.job.is_blocked() {
-            totals.gpus += gpus;
-        }
-        for (shares, of) in [(&mut totals.by_code, code), (&mut totals.by_project, spec.project.as_str())] {
-            if !shares.contains_key(of) {
-                shares.insert(of.to_owned(), v1::QueueShare::default());
-            }
-            if let Some(share) = shares.get_mut(of) {
-                share.jobs += 1;
-                share.gpus += gpus;
-            }
         }
         if wanted.after.is_some_and(|after| row.rank <= after) {
             continue;
@@ -81,7 +69,8 @@ fn page(line: &Line, wanted: &Wanted, sees: impl Fn(&str, &str) -> Seen) -> v1::
         at: time(line.at),
         items,
         next_cursor: next.map(|rank| rank.to_string()),
-        totals,
+        totals: counts.totals,
+        choices: counts.choices,
         room: line.room.as_ref().map(|(_, rooms)| rooms.iter().map(room).collect()),
     }
 }

@@ -155,7 +155,7 @@ async fn propose(state: &HttpState, caller: &Principal, terms: Rebalancing) -> R
     let plan = Arc::clone(plan);
     let proposed =
         PlanRecord { plan, state: PlanState::Proposed, decided_at: None, decided_by: None, adopted: None, terms: kept };
-    Ok(Json(conversions::plan(&proposed, &state.cluster.view())))
+    Ok(Json(conversions::plan(&proposed, &state.cluster.view(), conversions::Verdicts::All)))
 }
 
 /// Waits until the round's plan is known, or the log says that there is none.

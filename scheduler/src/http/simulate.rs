@@ -53,7 +53,7 @@ pub async fn simulate(
     let (body, question) = goodput::off_the_reactor(&READERS, read).await?;
     let plan_id = round.plan.id.0;
     match state.asking.ask(caller.name(), round, question?).await {
-        Ok(Ok(answer)) => Ok(Json(v1::Simulation { plan_id, outcome: conversions::counterfactual(&answer) })),
+        Ok(Ok(answer)) => Ok(Json(v1::Simulation { plan_id, outcome: conversions::counterfactual(&answer, &view) })),
         Ok(Err(AskError::Plan(error))) => {
             tracing::warn!(error = &error as &dyn std::error::Error, "simulation failed");
             Err(Problem::invalid(error.to_string()))

@@ -176,8 +176,8 @@ impl Following {
                         Ok(news) => {
                             if let Feed::Event(record) = &*news && topics.events && record.seq > self.last {
                                 self.last = record.seq;
-                                for record in self.readable(vec![record.clone()]).await {
-                                    yield Ok(logged(&record));
+                                for event in self.logged(vec![record.clone()]).await {
+                                    yield Ok(event);
                                 }
                             }
                             changed.note(topics, &self.wanted.part, &news);
@@ -216,7 +216,7 @@ impl Following {
         match self.cluster.store().events(&filter).await {
             Ok(page) if page.next.is_none() => {
                 self.last = page.items.last().map_or(self.last, |record| record.seq);
-                self.readable(page.items).await.iter().map(logged).collect()
+                self.logged(page.items).await
             }
             _ => vec![reset()],
         }
@@ -232,6 +232,15 @@ impl Following {
                 Vec::new()
             }
         }
+    }
+
+    /// Events as this reader may have them. Where what they are about cannot be named now, they are told without its name.
+    async fn logged(&self, records: Vec<EventRecord>) -> Vec<Event> {
+        let records = self.readable(records).await;
+        let names = lookup::names(&self.cluster, &records).await.unwrap_or_default();
+        let told =
+            |record: &EventRecord| named("event", &conversions::event(record, &names)).id(record.seq.to_string());
+        records.iter().map(told).collect()
     }
 
     /// What changed, as it is now. A subject that cannot be read is left out: the reader's next fetch shows it.
@@ -286,10 +295,6 @@ async fn another_leads(standing: &mut Standing) -> Option<String> {
     }
     // The loop has ended, and the feed says so.
     std::future::pending().await
-}
-
-fn logged(record: &EventRecord) -> Event {
-    named("event", &conversions::event(record)).id(record.seq.to_string())
 }
 
 fn reset() -> Event {

@@ -31,7 +31,7 @@ mod usage;
 mod veil;
 mod webhooks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::Router;

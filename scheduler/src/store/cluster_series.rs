@@ -1,6 +1,8 @@
 //! Table `cluster_series`: the cluster's figures, one row per minute.
 
-use headway_engine::Pulse;
+use std::collections::BTreeMap;
+
+use headway_engine::{Activity, Pulse};
 use headway_types::{Seconds, Timestamp, TokensPerSecond};
 
 use super::column::{moment, small, time};
@@ -21,6 +23,9 @@ pub struct PulseMean {
     pub goodput_tokens_per_second: f64,
     /// Speed-up over the fair share, per job that wants GPUs; `None`: there was none.
     pub goodput_relative: Option<f64>,
+    /// Every GPU once; `None`: kept by an earlier release, which did not count them.
+    pub gpus_by_activity: Option<BTreeMap<Activity, f64>>,
+    pub goodput_mfu: Option<f64>,
 }
 
 impl Store {
@@ -31,16 +36,19 @@ impl Store {
         pulse: &Pulse,
         baseline: Option<TokensPerSecond>,
     ) -> Result<(), StoreError> {
+        let doing = |what| small(pulse.gpus_by_activity.get(&what).copied().unwrap_or_default().0);
         sqlx::query!(
             "INSERT INTO cluster_series (sampled_at, gpus_total, gpus_healthy, gpus_busy, gpus_training, jobs_waiting,
                 jobs_running, gpus_waited_for, goodput_tokens_per_second, speed_up_sum, throughput_tokens_per_second,
-                baseline_tokens_per_second)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT (sampled_at) DO NOTHING",
+                baseline_tokens_per_second, gpus_starting, gpus_stopping, gpus_idle_no_demand, gpus_idle_waiting,
+                gpus_withheld, gpus_unreachable, gpus_broken, goodput_mfu)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+            ON CONFLICT (sampled_at) DO NOTHING",
             time(at),
             small(pulse.gpus_total.0),
             small(pulse.gpus_healthy.0),
             small(pulse.gpus_busy.0),
-            small(pulse.gpus_training().0),
+            doing(Activity::Training),
             small(pulse.jobs_waiting),
             small(pulse.jobs_running),
             small(pulse.gpus_waited_for.0),
@@ -48,6 +56,14 @@ impl Store {
             pulse.speed_up,
             pulse.throughput.0,
             baseline.map(|rate| rate.0),
+            doing(Activity::Starting),
+            doing(Activity::Stopping),
+            doing(Activity::IdleNoDemand),
+            doing(Activity::IdleWaiting),
+            doing(Activity::Withheld),
+            doing(Activity::Unreachable),
+            doing(Activity::Broken),
+            pulse.goodput_mfu,
         )
         .execute(&self.pool)
         .await
@@ -67,7 +83,15 @@ impl Store {
                 avg(jobs_running)::double precision AS "jobs_running!",
                 avg(gpus_waited_for)::double precision AS "gpus_waited_for!",
                 avg(goodput_tokens_per_second) AS "goodput!",
-                avg(speed_up_sum / nullif(jobs_waiting + jobs_running, 0)) AS relative
+                avg(speed_up_sum / nullif(jobs_waiting + jobs_running, 0)) AS relative,
+                avg(gpus_starting)::double precision AS starting,
+                avg(gpus_stopping)::double precision AS stopping,
+                avg(gpus_idle_no_demand)::double precision AS idle_no_demand,
+                avg(gpus_idle_waiting)::double precision AS idle_waiting,
+                avg(gpus_withheld)::double precision AS withheld,
+                avg(gpus_unreachable)::double precision AS unreachable,
+                avg(gpus_broken)::double precision AS broken,
+                avg(goodput_mfu) AS mfu
             FROM cluster_series WHERE sampled_at >= $1 AND sampled_at < $2 GROUP BY 1 ORDER BY 1"#,
             time(from),
             time(to),
@@ -77,6 +101,20 @@ impl Store {
         .await
         .map_err(StoreError::during("reading the cluster's figures"))?;
         let mean = rows.into_iter().map(|row| PulseMean {
+            gpus_by_activity: [
+                (Activity::Training, Some(row.gpus_training)),
+                (Activity::Starting, row.starting),
+                (Activity::Stopping, row.stopping),
+                (Activity::IdleNoDemand, row.idle_no_demand),
+                (Activity::IdleWaiting, row.idle_waiting),
+                (Activity::Withheld, row.withheld),
+                (Activity::Unreachable, row.unreachable),
+                (Activity::Broken, row.broken),
+            ]
+            .into_iter()
+            .map(|(what, gpus)| Some((what, gpus?)))
+            .collect(),
+            goodput_mfu: row.mfu,
             at: moment(row.at),
             gpus_total: row.gpus_total,
             gpus_healthy: row.gpus_healthy,

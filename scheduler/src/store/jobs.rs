@@ -318,6 +318,9 @@ impl Store {
 
     /// What jobs are called.
     pub async fn job_names(&self, jobs: &[JobId]) -> Result<BTreeMap<JobId, String>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(BTreeMap::new());
+        }
         let jobs: Vec<_> = jobs.iter().map(|job| job.0).collect();
         let rows = sqlx::query!("SELECT job_id, name FROM jobs WHERE job_id = ANY($1)", &jobs)
             .fetch_all(&self.pool)

@@ -45,6 +45,7 @@ mod unknown_tokens;
 mod usage;
 mod user_identities;
 mod users;
+mod waits;
 mod whose;
 
 use std::sync::Arc;
@@ -82,6 +83,7 @@ pub use transitions::{AllocationStateAt, JobStateAt, NodeStateAt, PlanStateAt, S
 pub use usage::{Held, HeldFor};
 pub use user_identities::{Entered, GroupMembership, Linked, Person, UserIdentity};
 pub use users::{RoleChange, User};
+pub use waits::Waits;
 
 use unknown_tokens::UnknownTokens;
 

@@ -51,6 +51,9 @@ pub struct PlanSummary {
     pub bound: Option<f64>,
     pub gap: Option<f64>,
     pub moves: u32,
+    /// The plan whose moves it takes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<PlanId>,
 }
 
 impl PlanRecord {
@@ -71,6 +74,7 @@ impl PlanRecord {
             bound: report.bound,
             gap: report.gap,
             moves: report.moves.len() as u32,
+            undoes: self.terms.as_ref().and_then(|terms| terms.undoes),
         }
     }
 }

@@ -19,6 +19,8 @@ const LEAST_TOLD: f64 = 5e-4;
 pub struct Answer {
     /// "if it accepted 4 GPUs".
     pub question: String,
+    /// The same as it was asked, for whoever wants to make it so.
+    pub asked: Question,
     /// One sentence.
     pub answer: String,
     /// Whether what is forced can be, or what is supposed lets the job run.
@@ -52,6 +54,7 @@ impl Answer {
         let size = question.about().and_then(|job| plan.assignments.get(&job)).map(|at| at.placement.gpus());
         Self {
             question: question.in_words(input),
+            asked: question.clone(),
             answer: "that is so already".into(),
             possible: true,
             gpus: size,
@@ -87,6 +90,7 @@ impl Answer {
         let downtime = |plan: &Plan| -> f64 { disruptions(plan).map(|one| one.downtime.0).sum() };
         let mut answer = Self {
             question: question.in_words(input),
+            asked: question.clone(),
             answer: String::new(),
             possible: false,
             gpus: about.map(|job| sizes(other, job)),

@@ -2,20 +2,21 @@
 
 use headway_types::spec::Priority;
 use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
+use serde::{Deserialize, Serialize};
 
 use crate::explain::gpus;
 use crate::force::Force;
 use crate::input::{PlanInput, PlanJob};
 
 /// Suppositions, and what is forced on top of them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     pub suppose: Vec<Supposition>,
     pub force: Option<Force>,
 }
 
 /// Something that is not so. The planner decides freely what to make of it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Supposition {
     Priority {
         job: JobId,

@@ -209,6 +209,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("node_health", Act::Look),
     ("node_events", Act::Look),
     ("topology", Act::Look),
+    ("gpus", Act::Look),
     ("update_node", Act::Operate),
     ("delete_node", Act::Operate),
     ("drain_node", Act::Operate),

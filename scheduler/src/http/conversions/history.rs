@@ -5,6 +5,7 @@ use headway_engine::record::{Allocation, Checkpoint, EventRecord, Notice};
 use headway_engine::view::View;
 
 use super::{finite, slice, snake_name, time};
+use crate::http::lookup::Names;
 use crate::store::{Delivery, DeliveryState, SeriesPoint};
 use crate::webhooks::Tried;
 
@@ -111,14 +112,16 @@ fn host_of(address: &str) -> String {
     reqwest::Url::parse(address).map_or_else(|_| String::new(), |url| url.origin().ascii_serialization())
 }
 
-pub fn event(of: &EventRecord) -> v1::EventRecord {
+pub fn event(of: &EventRecord, names: &Names) -> v1::EventRecord {
     v1::EventRecord {
         seq: of.seq,
         at: time(of.at),
         actor: of.actor.told(),
         verb: of.verb.clone(),
         job_id: of.job.map(|job| job.0),
+        job_name: of.job.and_then(|job| names.jobs.get(&job).cloned()),
         node_id: of.node.map(|node| node.0),
+        node_name: of.node.and_then(|node| names.nodes.get(&node).cloned()),
         plan_id: of.plan.map(|plan| plan.0),
         message: of.message.clone(),
         detail: of.detail.clone(),

@@ -2,7 +2,7 @@
 //! reactor; what the plan leaves free is worked out once per plan.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -49,6 +49,8 @@ pub struct Row {
 pub struct Line {
     pub at: Timestamp,
     pub rows: Vec<Row>,
+    /// GPU types that nodes have.
+    pub types: Vec<GpuType>,
     /// What the newest plan leaves free.
     pub room: Option<(PlanId, Arc<BTreeMap<GpuType, Room>>)>,
 }
@@ -100,7 +102,8 @@ impl Line {
             Some((plan, rooms)) if plan == round.plan.id => (plan, rooms),
             _ => (round.plan.id, Arc::new(room(&round.input, &round.plan))),
         });
-        Self { at: view.at, rows, room }
+        let types: BTreeSet<&GpuType> = view.nodes.values().map(|node| &node.node.inventory.gpu_type).collect();
+        Self { at: view.at, rows, types: types.into_iter().cloned().collect(), room }
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use strum::VariantArray;
 use uuid::Uuid;
 
+use super::counts::Holds;
 use super::line::{Rank, Row};
 use crate::http::problem::Problem;
 
@@ -28,6 +29,8 @@ pub struct QueueQuery {
     #[serde(rename = "type")]
     #[param(rename = "type")]
     gpu_type: Option<String>,
+    /// Part of the name, in any case.
+    q: Option<String>,
     /// This one alone.
     job: Option<Uuid>,
     /// The `next_cursor` of the page before, asked for with the same filter.
@@ -43,6 +46,8 @@ pub struct Wanted {
     owner: Option<String>,
     code: Option<String>,
     gpu_type: Option<GpuType>,
+    /// In small letters.
+    part: Option<String>,
     job: Option<JobId>,
     pub after: Option<Rank>,
     pub limit: usize,
@@ -55,20 +60,25 @@ impl Wanted {
             owner: query.user,
             code: query.code.map(known_code).transpose()?,
             gpu_type: query.gpu_type.map(|of| known_type(of, view)).transpose()?,
+            part: query.q.map(|part| part.to_lowercase()),
             job: query.job.map(JobId),
             after: query.cursor.as_deref().map(str::parse).transpose()?,
             limit: query.limit.unwrap_or(100).clamp(1, JOBS_AT_MOST) as usize,
         })
     }
 
-    pub fn admits(&self, row: &Row) -> bool {
+    /// Which of the conditions that have choices hold; nothing where one of the others does not.
+    pub fn holds(&self, row: &Row) -> Option<Holds> {
         let (job, spec) = (&row.job, &row.job.spec);
-        let code = row.waiting.code.as_deref().unwrap_or(UNPLANNED);
-        self.job.is_none_or(|wanted| wanted == job.id)
-            && self.project.as_ref().is_none_or(|wanted| *wanted == spec.project)
+        let others = self.job.is_none_or(|wanted| wanted == job.id)
             && self.owner.as_ref().is_none_or(|wanted| *wanted == job.owner)
-            && self.code.as_ref().is_none_or(|wanted| wanted == code)
-            && self.gpu_type.as_ref().is_none_or(|wanted| spec.role().gpus.accepts(wanted))
+            && self.part.as_ref().is_none_or(|part| spec.name.to_lowercase().contains(part));
+        let code = row.waiting.code.as_deref().unwrap_or(UNPLANNED);
+        others.then(|| Holds {
+            code: self.code.as_ref().is_none_or(|wanted| wanted == code),
+            project: self.project.as_ref().is_none_or(|wanted| *wanted == spec.project),
+            gpu_type: self.gpu_type.as_ref().is_none_or(|wanted| spec.role().gpus.accepts(wanted)),
+        })
     }
 }
 

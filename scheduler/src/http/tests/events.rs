@@ -50,6 +50,7 @@ async fn an_event_has_the_chain_of_what_led_to_it() {
     let chain: v1::EventChain =
         serde_json::from_value(served.get("eve", &format!("/events/{last}/chain")).await.body).unwrap();
     assert_eq!(chain.items.last().unwrap().event.seq, *last);
+    assert!(chain.items.iter().all(|link| link.event.job_name.as_deref() == link.event.job_id.map(|_| "first")));
     assert!(chain.items.iter().all(|link| link.because_of.is_none_or(|cause| cause < link.event.seq)));
     for path in ["/events/999999/chain", "/events/first/chain"] {
         assert_eq!(served.get("eve", path).await.problem(StatusCode::NOT_FOUND), "not_found");

@@ -72,12 +72,36 @@ async fn pages_of_the_queue_follow_each_other_and_filters_hold_for_totals() {
     let id = served.get("eve", "/queue?user=bob").await.body["items"][0]["job_id"].as_str().unwrap().to_owned();
     assert_eq!(names(&served.get("eve", &format!("/queue?job={id}")).await), ["gpt"]);
     assert!(waits(&served.get("eve", "/queue?code=quota").await, 0));
+    assert_eq!(names(&served.get("eve", "/queue?q=ER").await), ["bert"], "part of a name, in any case");
+    assert!(waits(&served.get("eve", "/queue?q=nothing").await, 0));
     for (query, field) in [("code=quotas", "code"), ("type=X1000", "type"), ("cursor=x", "cursor")] {
         let answer = served.get("eve", &format!("/queue?{query}")).await;
         assert_eq!(answer.problem(StatusCode::BAD_REQUEST), "bad_request", "{query}");
         assert_eq!(answer.body["field"], field);
     }
     assert_eq!(served.get("eve", "/queue?colour=red").await.problem(StatusCode::BAD_REQUEST), "unknown_parameter");
+}
+
+#[tokio::test]
+async fn a_queue_tells_what_each_choice_would_show() {
+    let served = crowded().await;
+    let told = async |query: &str| {
+        serde_json::from_value::<v1::Queue>(served.get("eve", &format!("/queue?{query}")).await.body).unwrap()
+    };
+    let share = |jobs| v1::QueueShare { jobs, gpus: jobs };
+    let all = told("").await;
+    let gpu_type = all.room.unwrap()[0].gpu_type.clone();
+    assert_eq!(all.totals.by_gpu_type, BTreeMap::from([(gpu_type.clone(), share(3))]));
+    assert_eq!(all.choices.by_code, all.totals.by_code);
+    let vision = told("project=vision").await;
+    assert_eq!(vision.totals.by_project, BTreeMap::from([("vision".into(), share(2))]));
+    assert_eq!(vision.choices.by_project, all.totals.by_project, "with the project's own condition lifted");
+    assert_eq!(vision.choices.by_gpu_type[&gpu_type], share(2));
+    let none = told("project=vision&code=quota").await;
+    assert_eq!((none.totals.jobs, none.choices.by_project.len()), (0, 0));
+    assert_eq!(none.choices.by_code, vision.totals.by_code);
+    let bobs = told("user=bob&project=default").await;
+    assert_eq!(bobs.choices.by_project, BTreeMap::from([("vision".into(), share(1))]), "of bob's alone");
 }
 
 #[tokio::test]
@@ -115,6 +139,30 @@ async fn an_overview_tells_what_to_look_at_and_how_planning_goes() {
     assert!(planner.rounds_measured > 0 && planner.round_p99_seconds >= planner.round_median_seconds, "{planner:?}");
     assert_eq!((planner.rounds_given_up, planner.last_given_up), (0, None));
     assert!(planner.newest_plan_id.is_some() && planner.newest_plan_age_seconds >= Some(0.0));
+}
+
+#[tokio::test]
+async fn a_window_tells_how_long_those_waited_who_started_in_it() {
+    let served = Served::start().await;
+    let none = served.get("eve", "/overview?window=1h&waits=true").await;
+    assert_eq!(
+        none.body["series"]["waits"],
+        json!({"jobs": 0, "p50_seconds": null, "p90_seconds": null, "p99_seconds": null})
+    );
+    served.add_node().await;
+    served.submit("ada", &job("first", 1, ""), "1").await;
+    served.submit("ada", &job("next", 1, "after: [{job: first}],"), "2").await;
+    let told = |answer: &Answer| answer.body["series"]["waits"]["jobs"] == 1;
+    let answer = served.until("eve", "/overview?window=1h&waits=true", told).await;
+    let waits: v1::QueueWaits = serde_json::from_value(answer.body["series"]["waits"].clone()).unwrap();
+    assert!(waits.p50_seconds.is_some_and(|wait| (0.0..60.0).contains(&wait)), "{waits:?}");
+    assert_eq!(
+        (waits.p50_seconds, waits.p90_seconds),
+        (waits.p99_seconds, waits.p99_seconds),
+        "of one job all are the same"
+    );
+    assert_eq!(served.get("eve", "/overview?window=1h").await.body["series"]["waits"], Value::Null);
+    assert_eq!(served.get("eve", "/overview?waits=true").await.problem(StatusCode::BAD_REQUEST), "bad_request");
 }
 
 #[tokio::test]

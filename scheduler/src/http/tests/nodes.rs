@@ -76,6 +76,7 @@ async fn a_node_that_is_gone_can_be_deleted_and_its_past_stays() {
     for name in ["node-1", &node.to_string()] {
         let told = served.get("eve", &format!("/events?node={name}")).await;
         assert_eq!(told.body["items"][0]["verb"], "node.deleted", "{}", told.body);
+        assert_eq!(told.body["items"][0]["node_name"], "node-1", "what was deleted is named all the same");
         assert_eq!(
             (&told.body["items"][0]["actor"], told.body["items"].as_array().unwrap().len() > 1),
             (&json!("user:root"), true)

@@ -153,7 +153,7 @@ async fn a_node_is_looked_at_closely_and_where_it_stands() {
     let gpus = served.get("ada", "/nodes/node-1/gpus").await;
     let gpus: v1::NodeGpus = serde_json::from_value(gpus.body).unwrap();
     assert_eq!(gpus.gpus.iter().filter(|gpu| gpu.job_name.as_deref() == Some("zq-secret")).count(), 2);
-    for path in ["/nodes/node-1/gpus", "/topology"] {
+    for path in ["/nodes/node-1/gpus", "/topology", "/gpus"] {
         let veiled = served.get("eve", path).await.body;
         let told = veiled.to_string();
         assert!(

@@ -171,6 +171,11 @@ async fn what_if_is_asked_of_the_newest_round_and_changes_nothing() {
     let why: v1::Explanation = serde_json::from_value(why).unwrap();
     assert_eq!(why.funnel[0].name, "in the cluster");
     assert!(!why.counterfactuals.is_empty() && why.counterfactuals.iter().all(|one| !one.possible));
+    // Each as what would have to be changed for it, too: who applies one reads no sentence.
+    let kinds: Vec<&str> =
+        why.counterfactuals.iter().flat_map(|one| &one.changes).map(|one| one.kind.as_str()).collect();
+    assert_eq!(kinds, ["force"]);
+    assert!(why.counterfactuals[0].changes[0].job_id.is_some_and(|job| job.to_string() == id));
     assert!(why.predicted_start.is_some_and(|start| start.p10.is_none() && start.reason.is_some()));
 
     let ask = async |body: Value| served.send_json(Method::POST, "eve", "/plans/simulate", &body).await;
@@ -181,7 +186,12 @@ async fn what_if_is_asked_of_the_newest_round_and_changes_nothing() {
         "{}",
         forced.body
     );
-    assert_eq!(ask(json!({"jobs_gone": [id]})).await.status, StatusCode::OK);
+    assert_eq!(forced.body["outcome"]["changes"], json!([{"kind": "force", "job_id": id}]));
+    let gone = ask(json!({"jobs_gone": [id]})).await;
+    assert_eq!(
+        (gone.status, &gone.body["outcome"]["changes"]),
+        (StatusCode::OK, &json!([{"kind": "gone", "job_id": id}]))
+    );
     assert_eq!(ask(json!({"nodes_back": [id]})).await.problem(StatusCode::NOT_FOUND), "not_found");
     assert_eq!(ask(json!({})).await.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
     let detail: v1::JobDetail = serde_json::from_value(served.get("eve", &format!("/jobs/{id}")).await.body).unwrap();

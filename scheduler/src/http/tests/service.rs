@@ -105,7 +105,8 @@ async fn the_stream_tells_what_happens_and_resumes_where_it_ended() {
     let resumed = asked(Method::GET, "eve", "/stream?topics=events").header("last-event-id", "0");
     let resumed = served.router.clone().oneshot(resumed.body(Body::empty()).unwrap()).await.unwrap();
     let mut resumed = resumed.into_body().into_data_stream();
-    until(&mut resumed, "\"verb\":\"job.submitted\"").await;
+    let heard = until(&mut resumed, "\"verb\":\"job.submitted\"").await;
+    assert!(heard.contains("\"job_name\":\"first\""), "{heard}");
 }
 
 #[tokio::test]

@@ -24,7 +24,6 @@ interface Props {
   selected: string | undefined;
   onSelect: (node: string | undefined) => void;
   onOpen: (node: string) => void;
-  onSight: (nodes: string[]) => void;
 }
 
 const STEP = 1.5;
@@ -38,7 +37,7 @@ const ROLLED = 500;
 const PINCHED = 100;
 
 export function FleetMap(props: Props) {
-  const { fleet, look, looks, theme, admitted, shares, lit, selected, onLit, onSelect, onOpen, onSight } = props;
+  const { fleet, look, looks, theme, admitted, shares, lit, selected, onLit, onSelect, onOpen } = props;
   const drag = useRef<{ from: Spot; at: Spot; moved: boolean }>(undefined);
   const [hover, setHover] = useState<{ hit: Hit; at: Spot }>();
   const [cursor, setCursor] = useState<number>();
@@ -48,7 +47,7 @@ export function FleetMap(props: Props) {
   const job = useMemo(() => placeOf(fleet.jobs, lit), [fleet, lit]);
   const at = cursor === undefined || cursor >= fleet.job.length ? undefined : cursor;
   const shown = focused ? at : undefined;
-  const map = useMap({ fleet, look, looks, theme, admitted, onSight, pointed: { job, node: chosen, cell: shown } });
+  const map = useMap({ fleet, look, looks, theme, admitted, pointed: { job, node: chosen, cell: shown } });
   const { box, camera, shape, layout, size, closer, go } = map;
   const latest = useRef({ layout, size });
   latest.current = { layout, size };

@@ -10,7 +10,7 @@ import { Selected } from "./Selected";
 import type { Fit } from "./filter";
 import type { Fleet } from "./fleet";
 import { type ColourBy, lookOf } from "./palette";
-import { MOST_MEASURED, everySeconds, sharesOf, useMeasured } from "./queries";
+import { everySeconds, sharesOf, useMeasured } from "./queries";
 import type { Change, ClusterSearch } from "./search";
 import { useLooks } from "./theme";
 
@@ -34,8 +34,7 @@ export function MapView({ asked, fleet, fit, search, change }: Props) {
   const by = search.by ?? "job";
   const { theme, looks } = useLooks();
   const [lit, setLit] = useState<string>();
-  const [sight, setSight] = useState<string[]>([]);
-  const measured = useMeasured(sight, by === "utilisation" && !at);
+  const measured = useMeasured(by === "utilisation" && !at);
   const shares = useMemo(() => (by === "utilisation" ? sharesOf(fleet, measured.data ?? new Map()) : undefined), [by, fleet, measured.data]);
   const look = useMemo(() => lookOf(fleet, by, shares), [fleet, by, shares]);
   const place = useMemo(() => fleet.nodes.findIndex((one) => one.id === node || one.name === node), [fleet, node]);
@@ -68,7 +67,6 @@ export function MapView({ asked, fleet, fit, search, change }: Props) {
             selected={fleet.nodes[place]?.id}
             onSelect={select}
             onOpen={open}
-            onSight={setSight}
           />
         )}
       </Panel>
@@ -77,7 +75,7 @@ export function MapView({ asked, fleet, fit, search, change }: Props) {
         <Legend
           {...{ fleet, fit, by, theme, search, change, lit }}
           onLit={setLit}
-          measured={<Measured asked={measured} sight={sight.length} shares={shares} past={at !== undefined} />}
+          measured={<Measured asked={measured} shares={shares} past={at !== undefined} />}
         />
       </div>
     </>
@@ -86,18 +84,15 @@ export function MapView({ asked, fleet, fit, search, change }: Props) {
 
 interface MeasuredProps {
   asked: { data: unknown; error: Error | null };
-  /** Nodes in sight. */
-  sight: number;
   shares: Float32Array | undefined;
   past: boolean;
 }
 
 /** Of how many GPUs it is known how busy they are, and what to do for more. */
-function Measured({ asked, sight, shares, past }: MeasuredProps): ReactNode {
+function Measured({ asked, shares, past }: MeasuredProps): ReactNode {
   if (past) return "How busy GPUs were is not kept. Colour by job or activity instead.";
-  if (sight > MOST_MEASURED) return `Each node is asked by itself, ${MOST_MEASURED} at most. Zoom in until so few are in sight: now ${count(sight)} are.`;
   if (asked.error) return `Not known: ${asked.error.message}`;
-  if (!asked.data || !shares) return `Asking ${count(sight)} nodes …`;
+  if (!asked.data || !shares) return "Asking …";
   const known = shares.reduce((sum, share) => sum + (Number.isNaN(share) ? 0 : 1), 0);
-  return `Known of ${count(known)} of ${count(shares.length)} GPUs; ${count(sight)} nodes are in sight. Hatched: out of sight, emulated, or not told by the driver.`;
+  return `Known of ${count(known)} of ${count(shares.length)} GPUs. Hatched: emulated, out of contact, or not told by the driver.`;
 }

@@ -1,11 +1,9 @@
-// What the map asks: who is where, what is free, and, zoomed in, how busy the GPUs in sight are.
+// What the map asks: who is where, what is free, and how busy the GPUs are.
 
-import { keepPreviousData, useQuery, useQueryClient } from "@tanstack/react-query";
-import { useMemo } from "react";
-import { ApiError, api, unwrap } from "../../api/client";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { api, unwrap } from "../../api/client";
 import { POLL_MS } from "../../api/queries";
 import type { components } from "../../api/schema";
-import { gpusQuery } from "../node/queries";
 import { type Fleet, fleetOf } from "./fleet";
 import { placedThen } from "./past";
 
@@ -13,10 +11,7 @@ type Schemas = components["schemas"];
 
 /** A topology has a fifth of a kilobyte for each GPU. */
 const MANY_GPUS = 4_000;
-/** The most nodes that are asked how busy their GPUs are: each is asked by itself. */
-export const MOST_MEASURED = 64;
 const MEASURE_MS = 15_000;
-const ASKED_AT_ONCE = 4;
 
 const topology = () => unwrap(api.GET("/api/v1/topology"));
 
@@ -51,40 +46,33 @@ export function useRoom() {
   });
 }
 
-/** How busy the GPUs of some nodes are, each node asked by itself, few at once. Those that do not answer are left out. */
-export function useMeasured(nodes: readonly string[], asked: boolean) {
-  const queries = useQueryClient();
-  const wanted = useMemo(() => [...nodes].sort(), [nodes]);
+/** Of each node how busy its GPUs are, in percent and in the order of their indices. */
+export type Measured = ReadonlyMap<string, readonly (number | null)[]>;
+
+/** How busy all GPUs are. */
+export function useMeasured(asked: boolean) {
   return useQuery({
-    queryKey: ["measured", wanted],
-    queryFn: async ({ signal }) => {
-      const found = new Map<string, Schemas["GpuDetail"][]>();
-      const left = [...wanted];
-      const ask = async () => {
-        for (let node = left.pop(); node !== undefined && !signal.aborted; node = left.pop()) {
-          try {
-            found.set(node, (await queries.fetchQuery({ ...gpusQuery(node), staleTime: MEASURE_MS / 2 })).gpus);
-          } catch (error) {
-            if (!(error instanceof ApiError) || error.status !== 404) throw error;
-          }
-        }
-      };
-      await Promise.all(Array.from({ length: ASKED_AT_ONCE }, ask));
-      return found;
-    },
-    enabled: asked && wanted.length > 0 && wanted.length <= MOST_MEASURED,
+    queryKey: ["measured"],
+    queryFn: async () => measuredOf(await unwrap(api.GET("/api/v1/gpus"))),
+    enabled: asked,
     refetchInterval: MEASURE_MS,
     placeholderData: keepPreviousData,
     structuralSharing: false,
   });
 }
 
+export function measuredOf({ nodes, node, utilisation_pct: busy }: Pick<Schemas["GpuColumns"], "nodes" | "node" | "utilisation_pct">): Measured {
+  const found = nodes.map(() => [] as (number | null)[]);
+  node.forEach((place, row) => found[place]?.push(busy[row] ?? null));
+  return new Map(nodes.map(({ id }, place) => [id, found[place]!]));
+}
+
 /** Of each GPU the share of the time in which some kernel ran; NaN where it is not known. */
-export function sharesOf(fleet: Fleet, measured: ReadonlyMap<string, Schemas["GpuDetail"][]>): Float32Array {
+export function sharesOf(fleet: Fleet, measured: Measured): Float32Array {
   const shares = new Float32Array(fleet.job.length).fill(Number.NaN);
   for (const { id, first, gpus } of fleet.nodes) {
-    for (const [place, gpu] of (measured.get(id) ?? []).slice(0, gpus).entries()) {
-      if (gpu.utilisation_pct != null) shares[first + place] = gpu.utilisation_pct / 100;
+    for (const [place, busy] of (measured.get(id) ?? []).slice(0, gpus).entries()) {
+      if (busy != null) shares[first + place] = busy / 100;
     }
   }
   return shares;

@@ -1,27 +1,21 @@
 // What stands behind the map's element: its size, where things stand, what part of it is seen, and the painter that is told of all that.
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { type Camera, HOME, type Size, bounded, inSight, limits } from "./camera";
+import { type Camera, HOME, type Size, bounded, limits } from "./camera";
 import { sameShape } from "./fleet";
 import { place } from "./layout";
 import { Painter, type Pointed, type Scene } from "./painter";
 
-/** So long after its last move the map stands still. */
-const SETTLED_MS = 250;
-
 interface Props extends Omit<Scene, "layout"> {
   pointed: Pointed;
-  /** Ids of the nodes in sight, once the map stands still. */
-  onSight: (nodes: string[]) => void;
 }
 
-export function useMap({ fleet, look, looks, theme, admitted, pointed, onSight }: Props) {
+export function useMap({ fleet, look, looks, theme, admitted, pointed }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const cells = useRef<HTMLCanvasElement>(null);
   const above = useRef<HTMLCanvasElement>(null);
   const painter = useRef<Painter>(undefined);
   const camera = useRef(HOME);
-  const settling = useRef<ReturnType<typeof setTimeout>>(undefined);
   const [size, setSize] = useState<Size>();
   const [closer, setCloser] = useState(false);
   // Where only what GPUs do has changed, everything keeps its place.
@@ -29,8 +23,8 @@ export function useMap({ fleet, look, looks, theme, admitted, pointed, onSight }
   if (shape !== fleet && !sameShape(shape, fleet)) setShape(fleet);
   const layout = useMemo(() => size && place(shape, size.width, size.height), [shape, size]);
 
-  const latest = useRef({ layout, size, shape, onSight });
-  latest.current = { layout, size, shape, onSight };
+  const latest = useRef({ layout, size });
+  latest.current = { layout, size };
 
   /** Shows another part of the map. */
   const go = useCallback((next: Camera) => {
@@ -39,11 +33,6 @@ export function useMap({ fleet, look, looks, theme, admitted, pointed, onSight }
     camera.current = next;
     painter.current?.aim(next);
     setCloser(next.scale > limits(of, window).least * 1.01);
-    clearTimeout(settling.current);
-    settling.current = setTimeout(() => {
-      const now = latest.current;
-      if (now.layout && now.size) now.onSight(inSight(camera.current, now.layout, now.size).map((node) => now.shape.nodes[node]!.id));
-    }, SETTLED_MS);
   }, []);
 
   useEffect(() => {
@@ -59,7 +48,6 @@ export function useMap({ fleet, look, looks, theme, admitted, pointed, onSight }
     return () => {
       resize.disconnect();
       made.stop();
-      clearTimeout(settling.current);
     };
   }, []);
   useEffect(() => {

@@ -67,7 +67,7 @@ function Told({ event }: { event: EventRecord }) {
         </dd>
         <dt>by</dt>
         <dd>
-          <Actor actor={event.actor} />
+          <Actor actor={event.actor} event={event} />
         </dd>
         {(event.job_id ?? event.node_id ?? event.plan_id) && (
           <>

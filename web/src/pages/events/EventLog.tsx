@@ -32,7 +32,7 @@ const COLUMNS: readonly Column<EventRecord>[] = [
   { id: "verb", header: "What", width: "170px", from: "tablet", cell: (event) => <Verb verb={event.verb} /> },
   { id: "message", header: "In a sentence", cell: (event) => <span title={event.message}>{event.message}</span> },
   { id: "about", header: "About", width: "220px", from: "tablet", cell: (event) => <Subjects event={event} /> },
-  { id: "actor", header: "By", width: "130px", from: "desktop", cell: (event) => <Actor actor={event.actor} /> },
+  { id: "actor", header: "By", width: "130px", from: "desktop", cell: (event) => <Actor actor={event.actor} event={event} /> },
 ];
 
 function Verb({ verb }: { verb: string }) {

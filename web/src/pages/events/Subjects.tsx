@@ -8,18 +8,19 @@ import { JobLink, Middle, NodeLink, PlanLink } from "../../parts/Name";
 export function Subjects({ event }: { event: EventRecord }) {
   return (
     <span className="events-subjects">
-      {event.job_id && <JobLink id={event.job_id} />}
-      {event.node_id && <NodeLink node={event.node_id} name={event.node_id.slice(-8)} />}
+      {event.job_id && <JobLink id={event.job_id} name={event.job_name ?? null} />}
+      {event.node_id && <NodeLink node={event.node_id} name={event.node_name ?? event.node_id.slice(-8)} />}
       {event.plan_id && <PlanLink id={event.plan_id} />}
     </span>
   );
 }
 
-/** Leads to what else this actor did; a node to itself. */
-export function Actor({ actor }: { actor: string }) {
+/** Leads to what else this actor did; a node to itself, by name where the event is about it. */
+export function Actor({ actor, event }: { actor: string; event?: EventRecord }) {
   if (actor.startsWith("node:")) {
     const id = actor.slice("node:".length);
-    return <NodeLink node={id} name={`node ${id.slice(-8)}`} />;
+    const name = event?.node_id === id ? event.node_name : undefined;
+    return <NodeLink node={id} name={name ?? `node ${id.slice(-8)}`} />;
   }
   const name = actor.startsWith("user:") ? actor.slice("user:".length) : actor;
   return (

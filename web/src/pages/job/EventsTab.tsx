@@ -132,7 +132,7 @@ function Verb({ verb }: { verb: string }) {
 function Named({ event }: { event: EventRecord }) {
   return (
     <>
-      {event.node_id && <NodeLink node={event.node_id} name={event.node_id.slice(-8)} />} {event.plan_id && <PlanLink id={event.plan_id} />}
+      {event.node_id && <NodeLink node={event.node_id} name={event.node_name ?? event.node_id.slice(-8)} />} {event.plan_id && <PlanLink id={event.plan_id} />}
     </>
   );
 }
@@ -157,7 +157,7 @@ function Chain({ job, event, onClose }: { job: string; event: number; onClose: (
         {chain.data?.map(({ event: one, because_of: cause }) => (
           <li key={one.seq} className={one.seq === event ? "chosen" : undefined} aria-current={one.seq === event ? "true" : undefined}>
             <When at={one.at} /> <Verb verb={one.verb} /> {one.message} <Named event={one} />
-            {one.job_id && one.job_id !== job && <JobLink id={one.job_id} />}
+            {one.job_id && one.job_id !== job && <JobLink id={one.job_id} name={one.job_name ?? null} />}
             {cause != null && <span className="muted nowrap"> because of event {cause}</span>}
           </li>
         ))}

@@ -30,15 +30,12 @@ export function usePastNode(node: string, at: string | undefined) {
 }
 
 /** Its GPUs, with what was measured of them. */
-export function gpusQuery(node: string) {
-  return {
+export function useNodeGpus(node: string) {
+  return useQuery({
     queryKey: ["nodes", "gpus", node],
     queryFn: () => unwrap(api.GET("/api/v1/nodes/{node}/gpus", { params: { path: { node } } })),
-  };
-}
-
-export function useNodeGpus(node: string) {
-  return useQuery({ ...gpusQuery(node), refetchInterval: POLL_MS });
+    refetchInterval: POLL_MS,
+  });
 }
 
 export function useNodeHealth(node: string) {

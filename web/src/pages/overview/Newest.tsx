@@ -13,8 +13,8 @@ import { useNewest } from "./asked";
 const ROWS = 12;
 
 function About({ event }: { event: EventRecord }) {
-  if (event.job_id) return <JobLink id={event.job_id} />;
-  if (event.node_id) return <NodeLink node={event.node_id} name={event.node_id.slice(-8)} />;
+  if (event.job_id) return <JobLink id={event.job_id} name={event.job_name ?? null} />;
+  if (event.node_id) return <NodeLink node={event.node_id} name={event.node_name ?? event.node_id.slice(-8)} />;
   if (event.plan_id) return <PlanLink id={event.plan_id} />;
   return null;
 }

@@ -13,7 +13,7 @@ import { WINDOWS, type WindowName } from "../../parts/WindowPicker";
 import { MfuTile } from "../goodput/MfuTile";
 import { causeName } from "./Waterfall";
 import { lost } from "./account";
-import type { ClusterPoint, Figures, Usage } from "./asked";
+import { type ClusterPoint, type Figures, type Usage, useWaits } from "./asked";
 
 interface Props {
   overview: Asked<Overview>;
@@ -61,9 +61,9 @@ export function Tiles({ overview, figures, ledger, before, window }: Props) {
         <>
           <div className="tiles">
             <Goodput now={now} course={course("goodput", (point) => point.goodput_tokens_per_second, "more")} points={figures.data?.points} />
-            <Mfu now={now} course={course("share of healthy GPUs that train", (point) => point.useful_share, "more")} />
+            <Mfu now={now} course={course("goodput MFU", (point) => point.goodput_mfu, "more")} />
             <Gpus now={now} course={course("busy GPUs", (point) => point.gpus_busy)} />
-            <Waiting now={now} course={course("GPUs that waiting jobs ask for", (point) => point.gpus_waited_for, "less")} />
+            <Waiting now={now} window={window} course={course("GPUs that waiting jobs ask for", (point) => point.gpus_waited_for, "less")} />
             <Lost ledger={ledger.data} before={before.data} window={window} />
             <Planning now={now} />
           </div>
@@ -125,7 +125,8 @@ function Gpus({ now, course }: { now: Overview; course: Course }) {
   );
 }
 
-function Waiting({ now, course }: { now: Overview; course: Course }) {
+function Waiting({ now, window, course }: { now: Overview; window: WindowName; course: Course }) {
+  const waits = useWaits(window).data;
   return (
     <Tile
       testId="tile-waiting"
@@ -134,7 +135,13 @@ function Waiting({ now, course }: { now: Overview; course: Course }) {
       unit="jobs"
       note={`for ${count(now.gpus_waited_for)} GPUs at least, while ${count(idleGpus(now))} are idle`}
       {...course}
-    />
+    >
+      {waits && waits.p50_seconds != null && waits.p99_seconds != null && (
+        <p className="muted" data-testid="queue-waits" title={`waits of the ${count(waits.jobs)} jobs that got their first GPUs in the ${WINDOWS[window].words} before`}>
+          they waited {duration(waits.p50_seconds)}; 1 in 100 more than {duration(waits.p99_seconds)}
+        </p>
+      )}
+    </Tile>
   );
 }
 

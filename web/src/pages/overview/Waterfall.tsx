@@ -16,22 +16,24 @@ const REPORT: To = { to: "/reports", search: { tab: "usage", by: "cause" } };
 
 /** How each part is called, what it means, and where those are that make it. */
 const TOLD: Record<Cause, { name: string; means: string; colour: string; to: To }> = {
-  broken: { name: "broken GPUs", means: "GPUs that were not healthy", colour: "var(--bad)", to: { to: "/cluster", search: { by: "health" } } },
-  unasked: {
-    name: "idle, nobody asked",
-    means: "healthy GPUs without a job beyond what waiting jobs asked for, those of drained and silent nodes too",
-    colour: "var(--edge)",
+  broken: { name: "broken GPUs", means: "GPUs that no job held and that were not healthy", colour: "var(--bad)", to: { to: "/cluster", search: { by: "health" } } },
+  unreachable: { name: "out of contact", means: "GPUs of nodes that were silent", colour: "var(--bad)", to: { to: "/cluster", search: { by: "activity" } } },
+  withheld: {
+    name: "withheld",
+    means: "free GPUs of nodes that took no jobs: cordoned, drained, in quarantine, short of disk",
+    colour: "var(--warn)",
     to: { to: "/cluster", search: { by: "activity" } },
   },
-  asked: {
-    name: "idle, though asked for",
-    means: "healthy GPUs without a job while waiting jobs asked for as many: the smaller of both, step by step",
+  idle_no_demand: { name: "idle, nobody asked", means: "free GPUs while no job waited", colour: "var(--edge)", to: { to: "/cluster", search: { by: "activity" } } },
+  idle_waiting: {
+    name: "idle, though jobs waited",
+    means: "free GPUs while jobs waited: too few, too scattered, of other types, or a round was under way",
     colour: "var(--warn)",
     to: { to: "/queue" },
   },
   free: {
     name: "without a job",
-    means: "healthy GPUs that no job held that you may know of",
+    means: "healthy GPUs that no job held, of times when nobody counted why, or where you may not know of all jobs",
     colour: "var(--edge)",
     to: { to: "/cluster", search: { by: "activity" } },
   },
@@ -156,7 +158,7 @@ function Remarks({ account }: { account: Account }) {
       {total > 0 && Math.abs(unaccounted) / total > TOLERATED && (
         <p className="warn" role="status">
           <span aria-hidden>▲</span> The parts miss the total by {gpuHours(Math.abs(unaccounted))}, more than {TOLERATED * 100} % of it
-          {unaccounted < 0 ? ": some of it is told twice (GPUs that broke while a job held them)." : "."}
+          {unaccounted < 0 ? ": some of it is told twice." : "."}
         </p>
       )}
       {total > 0 && silent / windowSeconds > TOLERATED && (

@@ -6,7 +6,8 @@ const HOUR = 3_600_000;
 const at = (hours: number) => new Date(hours * HOUR).toISOString();
 
 function point(hours: number, figures: Partial<ClusterPoint>): ClusterPoint {
-  const rest = { goodput_tokens_per_second: 0, gpus_training: 0, jobs_running: 0, jobs_waiting: 0 };
+  const by = { broken: 1, idle_waiting: 2, idle_no_demand: 1, training: 5, starting: 1 };
+  const rest = { gpus_by_activity: by, goodput_tokens_per_second: 0, gpus_training: 0, jobs_running: 0, jobs_waiting: 0 };
   return { at: at(hours), gpus_total: 10, gpus_healthy: 9, gpus_busy: 6, gpus_waited_for: 2, ...rest, ...figures };
 }
 
@@ -22,9 +23,14 @@ const parts = (of: ReturnType<typeof account>) => Object.fromEntries(of.parts.ma
 
 test("the parts add up to all GPUs, with what nobody can account for", () => {
   const split = account(usage([{ hours: 0, rows: [["useful", 4], ["rework", 1]] }]), [point(0, {})]);
-  expect(parts(split)).toMatchObject({ broken: 1, asked: 2, unasked: 1, useful: 4, rework: 1, unaccounted: 1 });
+  expect(parts(split)).toMatchObject({ broken: 1, idle_waiting: 2, idle_no_demand: 1, free: 0, useful: 4, rework: 1, unaccounted: 1 });
   expect(split.total).toBe(10);
   expect(split.parts.reduce((sum, { gpuHours }) => sum + gpuHours, 0)).toBeCloseTo(split.total);
+});
+
+test("of a time when nobody counted why GPUs were idle only that is told", () => {
+  const split = account(usage([{ hours: 0, rows: [["useful", 6]] }]), [point(0, { gpus_by_activity: null })]);
+  expect(parts(split)).toMatchObject({ broken: 1, free: 3, idle_waiting: 0, useful: 6, unaccounted: 0 });
 });
 
 test("time without figures is none of the sum", () => {

@@ -3,7 +3,8 @@
 
 import type { ClusterPoint, Usage } from "./asked";
 
-export type Cause = "broken" | "unasked" | "asked" | "free" | "starting" | "saving" | "displaced" | "rework" | "idle" | "unaccounted" | "useful";
+type Idle = "broken" | "unreachable" | "withheld" | "idle_no_demand" | "idle_waiting";
+export type Cause = Idle | "free" | "starting" | "saving" | "displaced" | "rework" | "idle" | "unaccounted" | "useful";
 
 export interface Part {
   cause: Cause;
@@ -30,8 +31,9 @@ export interface Account {
 /** More than this share that nobody can account for is told as a fault. */
 export const TOLERATED = 0.02;
 
-const WITHOUT_JOBS = ["broken", "unasked", "asked"] as const;
-const HEALTHY_WITHOUT_JOBS = ["free"] as const;
+/** What GPUs do that no job holds, as the overview names it; `free` where nobody counted them apart. */
+const IDLE = ["broken", "unreachable", "withheld", "idle_no_demand", "idle_waiting"] as const;
+const NOBODYS = [...IDLE, "free"] as const;
 /** As usage names them. */
 const LOST = ["starting", "saving", "displaced", "rework", "idle"] as const;
 const CAUSES = [...LOST, "useful"] as const;
@@ -43,7 +45,7 @@ export function account(usage: Usage, points: readonly ClusterPoint[] | undefine
   const step = (usage.step_seconds ?? 0) * 1_000;
   const figures = points && new Map(points.map((point) => [Date.parse(point.at), point]));
   const held: Held = { starting: 0, saving: 0, displaced: 0, rework: 0, idle: 0, useful: 0 };
-  const nobody = { broken: 0, unasked: 0, asked: 0, free: 0 };
+  const nobody = { broken: 0, unreachable: 0, withheld: 0, idle_no_demand: 0, idle_waiting: 0, free: 0 };
   let [total, sampledSeconds, unsampled] = [0, 0, 0];
 
   for (const { at, items, healthy_gpu_hours: healthy } of usage.steps ?? []) {
@@ -65,19 +67,21 @@ export function account(usage: Usage, points: readonly ClusterPoint[] | undefine
       nobody.free += Math.max(0, (healthy ?? 0) - used);
       continue;
     }
-    const free = Math.max(0, figure.gpus_healthy - figure.gpus_busy);
-    const asked = Math.min(free, figure.gpus_waited_for);
     total += figure.gpus_total * hours;
-    nobody.broken += (figure.gpus_total - figure.gpus_healthy) * hours;
-    nobody.asked += asked * hours;
-    nobody.unasked += (free - asked) * hours;
+    const by = figure.gpus_by_activity;
+    if (by) {
+      for (const cause of IDLE) nobody[cause] += (by[cause] ?? 0) * hours;
+    } else {
+      nobody.broken += (figure.gpus_total - figure.gpus_healthy) * hours;
+      nobody.free += Math.max(0, figure.gpus_healthy - figure.gpus_busy) * hours;
+    }
   }
 
   const known = { ...nobody, ...held };
   const rest = total - Object.values(known).reduce((sum, hours) => sum + hours, 0);
   // What floating point leaves is nothing.
   const unaccounted = Math.abs(rest) < total * 1e-9 ? 0 : rest;
-  const causes = [...(figures ? WITHOUT_JOBS : HEALTHY_WITHOUT_JOBS), ...LOST] as const;
+  const causes = [...NOBODYS, ...LOST] as const;
   return {
     from: usage.from,
     to: usage.to,

@@ -59,6 +59,19 @@ async function figures(window: WindowName): Promise<Figures> {
   };
 }
 
+/** How long jobs waited that got their first GPUs within a window. */
+export function useWaits(window: WindowName) {
+  return useQuery({
+    queryKey: ["waits", window],
+    queryFn: async () => {
+      const answer = await unwrap(api.GET("/api/v1/overview", { params: { query: { window, step: window, waits: true } } }));
+      return (answer as Schemas["Overview"]).series?.waits ?? null;
+    },
+    refetchInterval: FIGURES_SECONDS * 1_000,
+    placeholderData: keepPreviousData,
+  });
+}
+
 /** Where the GPU-time of a window went, by cause, in all and step by step. `enabled` once the server's clock is known. */
 export function useLedger(window: WindowName, at: string | undefined, enabled: boolean) {
   return useQuery({

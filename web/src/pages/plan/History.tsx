@@ -47,8 +47,17 @@ const RECEIPTS: Column<PastPlan>[] = [
   { id: "promised", header: "Promised", number: true, width: "90px", cell: (one) => signedPct(one.predicted_gain_pct) },
   { id: "lost", header: "GPU-h lost", hint: "that moved jobs stood still, of those whose standstill is known", number: true, width: "100px", from: "tablet", cell: (one) => fixed(one.realised_lost_gpu_hours) },
   { id: "said", header: "Said", hint: "GPU-hours that they were to stand still", number: true, width: "80px", from: "tablet", cell: (one) => fixed(one.predicted_lost_gpu_hours) },
-  { id: "because", header: "Because", from: "tablet", cell: (one) => <span title={one.trigger}>{one.trigger}</span> },
+  { id: "because", header: "Because", from: "tablet", cell: (one) => <Because of={one} /> },
 ];
+
+function Because({ of: { trigger, undoes } }: { of: PastPlan }) {
+  if (!undoes) return <span title={trigger}>{trigger}</span>;
+  return (
+    <span className="row">
+      takes back <PlanLink id={undoes} />
+    </span>
+  );
+}
 
 function signedPct(percents: number | null | undefined): string {
   return signedPercent(percents == null ? undefined : percents / 100);

@@ -158,9 +158,10 @@ const STAYS: Column<Assignment>[] = [
 
 function Unchanged({ plan }: { plan: Plan }) {
   const [open, setOpen] = useState(false);
-  const [stays, waits] = useMemo(() => {
+  const waits = plan.jobs_left_waiting;
+  const stays = useMemo(() => {
     const moved = new Set(plan.moves.map((move) => move.job_id));
-    return [plan.assignments.filter((one) => !moved.has(one.job_id)), plan.verdicts.filter((one) => one.gpus === 0 && !moved.has(one.job_id)).length];
+    return plan.assignments.filter((one) => !moved.has(one.job_id));
   }, [plan]);
   const gpus = stays.reduce((sum, one) => sum + one.gpus, 0);
   return (

@@ -1,4 +1,4 @@
-// What the plan page asks the server. A whole plan names every job's GPUs and every job's verdict: it is asked for once, and again only while
+// What the plan page asks the server. A whole plan names every job's GPUs: it is asked for once, and again only while
 // something about it can still change. So its key is none of those that the stream outdates with every round.
 
 import { type QueryClient, keepPreviousData, skipToken, useInfiniteQuery, useQuery } from "@tanstack/react-query";
@@ -42,10 +42,11 @@ export function isUnderWay(plan: Plan): boolean {
   return plan.moves.some((move) => move.outcome && !["done", "overtaken"].includes(move.outcome.state));
 }
 
+/** With the verdicts of the jobs that it moves. */
 export function useWholePlan(id: string | null | undefined, stands: Standing) {
   return useQuery({
     queryKey: wholeKey(id ?? "", stands),
-    queryFn: id ? () => unwrap(api.GET("/api/v1/plans/{id}", { params: { path: { id } } })) : skipToken,
+    queryFn: id ? () => unwrap(api.GET("/api/v1/plans/{id}", { params: { path: { id }, query: { verdicts: "moves" } } })) : skipToken,
     staleTime: ({ state: { data } }) => (data && !agrees(data, stands) ? 0 : Number.POSITIVE_INFINITY),
     refetchInterval: ({ state: { data } }) => {
       if (!data || stands === "then") return false;

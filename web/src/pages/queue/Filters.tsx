@@ -1,29 +1,22 @@
 // The queue's filters: the counts by reason, and beside them project, owner and GPU type. Their state is the URL's.
 
-import type { components } from "../../api/schema";
 import { count } from "../../lib/format";
 import { Counts } from "../../parts/Counts";
 import { Filter } from "../../parts/Filter";
 import { reasonInWords } from "./columns";
-import { type QueueFilter, useQueueTotals } from "./queries";
-
-type Totals = components["schemas"]["QueueTotals"];
+import type { Queue, QueueFilter } from "./queries";
 
 interface Props {
   filter: QueueFilter;
-  /** Of what the filter admits. */
-  totals: Totals | undefined;
+  choices: Queue["choices"] | undefined;
   types: readonly string[];
   onChange: (change: QueueFilter) => void;
 }
 
-export function Filters({ filter, totals, types, onChange }: Props) {
+export function Filters({ filter, choices, types, onChange }: Props) {
   const { code, project } = filter;
-  // What each reason and each project would show, the others' filters kept.
-  const aroundCode = useQueueTotals({ ...filter, code: undefined }, code !== undefined).data;
-  const aroundProject = useQueueTotals({ ...filter, project: undefined }, project !== undefined).data;
-  const byCode = Object.entries((code === undefined ? totals : aroundCode)?.by_code ?? {});
-  const byProject = Object.entries((project === undefined ? totals : aroundProject)?.by_project ?? {});
+  const byCode = Object.entries(choices?.by_code ?? {});
+  const byProject = Object.entries(choices?.by_project ?? {});
   // What can never run comes first: nothing but somebody's edit helps it.
   byCode.sort(([one, { jobs }], [other, { jobs: more }]) => Number(other === "never") - Number(one === "never") || more - jobs);
   byProject.sort(([one], [other]) => one.localeCompare(other));
@@ -66,9 +59,10 @@ export function Filters({ filter, totals, types, onChange }: Props) {
             </option>
           ))}
         </select>
-        <Filter first label="Owner" hint="the whole name of who has submitted (/)" value={filter.user} onChange={(user) => onChange({ user })} />
+        <Filter first label="Part of the name" hint="in any case (/)" value={filter.q} onChange={(q) => onChange({ q })} />
+        <Filter label="Owner" hint="the whole name of who has submitted" value={filter.user} onChange={(user) => onChange({ user })} />
         {Object.values(filter).some((value) => value !== undefined) && (
-          <button className="link" onClick={() => onChange({ code: undefined, project: undefined, user: undefined, type: undefined })}>
+          <button className="link" onClick={() => onChange({ code: undefined, project: undefined, user: undefined, type: undefined, q: undefined })}>
             Clear filters
           </button>
         )}

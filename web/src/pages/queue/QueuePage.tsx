@@ -49,8 +49,8 @@ export default function QueuePage() {
         <Facts room={data?.room} />
       </header>
       {at && <Present at={at} />}
-      <RoomStrip queue={queue} type={filter.type} onType={(type) => change({ type })} />
-      <Filters filter={filter} totals={data?.totals} types={(data?.room ?? []).map((one) => one.gpu_type)} onChange={change} />
+      <RoomStrip queue={queue} narrowed={narrowed(filter)} type={filter.type} onType={(type) => change({ type })} />
+      <Filters filter={filter} choices={data?.choices} types={(data?.room ?? []).map((one) => one.gpu_type)} onChange={change} />
       <div className="grid" ref={grid} onKeyDown={onKey}>
         <Panel
           title="Waiting jobs"
@@ -103,9 +103,14 @@ export default function QueuePage() {
   );
 }
 
-function asCommand({ project, user, code, type }: QueueFilter): { command: string; path: string } {
+/** By anything but the GPU type. */
+function narrowed({ type: _, ...others }: QueueFilter): boolean {
+  return Object.values(others).some((value) => value !== undefined);
+}
+
+function asCommand({ project, user, code, type, q }: QueueFilter): { command: string; path: string } {
   const options = { project, user, code, type };
-  return { command: commandOf("headway queue list", options), path: `/api/v1/queue${queryOf(options)}` };
+  return { command: commandOf("headway queue list", { ...options, name: q }), path: `/api/v1/queue${queryOf({ ...options, q })}` };
 }
 
 /** Of the whole queue, whatever is filtered. */
@@ -133,7 +138,7 @@ function Present({ at }: { at: string }) {
   );
 }
 
-const NAMES = { project: "project", user: "owner", code: "reason", type: "GPU type" } as const;
+const NAMES = { project: "project", user: "owner", code: "reason", type: "GPU type", q: "part of the name" } as const;
 
 /** Why the list is empty, and what to do. */
 function Nothing({ list, filter }: { list: Queue; filter: QueueFilter }) {

@@ -5,7 +5,7 @@ import type { ReactNode } from "react";
 import type { components } from "../../api/schema";
 import { count } from "../../lib/format";
 import { type Asked, Empty, Panel } from "../../parts/Panel";
-import { type Queue, useWaitedFor } from "./queries";
+import type { Queue } from "./queries";
 
 type GpuRoom = components["schemas"]["GpuRoom"];
 
@@ -14,10 +14,11 @@ interface Props {
   onType: (type: string | undefined) => void;
 }
 
-export function RoomStrip({ queue, ...rest }: Props & { queue: Asked<Queue> }) {
+export function RoomStrip({ queue, narrowed, ...rest }: Props & { queue: Asked<Queue>; narrowed: boolean }) {
+  const note = `by GPU type${narrowed ? ", waited for by what the other filters admit" : ""}; a job that accepts several counts with each of them`;
   return (
-    <Panel title="Waited for, and free" note="by GPU type; a job that accepts several counts with each of them" id="room" asked={queue} height={60}>
-      {({ room }) =>
+    <Panel title="Waited for, and free" note={note} id="room" asked={queue} height={60}>
+      {({ room, choices }) =>
         !room ? (
           <Empty>No round has been planned yet, so nobody knows what is free.</Empty>
         ) : room.length === 0 ? (
@@ -25,16 +26,15 @@ export function RoomStrip({ queue, ...rest }: Props & { queue: Asked<Queue> }) {
             There is no node that a job could run on. One joins with <code>headway node join</code>. <Link to="/cluster">Cluster</Link>
           </Empty>
         ) : (
-          <Rooms room={room} {...rest} />
+          <Rooms room={room} waited={choices.by_gpu_type} {...rest} />
         )
       }
     </Panel>
   );
 }
 
-function Rooms({ room, type, onType }: Props & { room: readonly GpuRoom[] }) {
-  const waited = useWaitedFor(room.map((one) => one.gpu_type));
-  const most = Math.max(1, ...room.map((one) => one.gpus_free), ...waited.map(({ data }) => data?.gpus ?? 0));
+function Rooms({ room, waited, type, onType }: Props & { room: readonly GpuRoom[]; waited: Queue["choices"]["by_gpu_type"] }) {
+  const most = Math.max(1, ...room.map((one) => one.gpus_free), ...Object.values(waited).map(({ gpus }) => gpus));
   return (
     <div className="queue-rooms" tabIndex={0} role="region" aria-label="Waited for, and free, by GPU type">
       <table>
@@ -53,8 +53,8 @@ function Rooms({ room, type, onType }: Props & { room: readonly GpuRoom[] }) {
           </tr>
         </thead>
         <tbody>
-          {room.map((one, index) => {
-            const wants = waited[index]?.data;
+          {room.map((one) => {
+            const { jobs, gpus } = waited[one.gpu_type] ?? { jobs: 0, gpus: 0 };
             const chosen = type === one.gpu_type;
             return (
               <tr key={one.gpu_type}>
@@ -69,8 +69,8 @@ function Rooms({ room, type, onType }: Props & { room: readonly GpuRoom[] }) {
                   </button>
                 </th>
                 <td>
-                  <Amount gpus={wants?.gpus} of={most} hollow>
-                    {wants && `by ${count(wants.jobs)} ${wants.jobs === 1 ? "job" : "jobs"}`}
+                  <Amount gpus={gpus} of={most} hollow>
+                    by {count(jobs)} {jobs === 1 ? "job" : "jobs"}
                   </Amount>
                 </td>
                 <td>
@@ -89,15 +89,15 @@ function Rooms({ room, type, onType }: Props & { room: readonly GpuRoom[] }) {
 }
 
 /** A number of GPUs as a bar on the scale of all; hollow where nobody has them. */
-function Amount({ gpus, of, hollow, children }: { gpus: number | undefined; of: number; hollow?: boolean; children?: ReactNode }) {
-  const share = gpus ? Math.max(1, (gpus / of) * 100) : 0;
+function Amount({ gpus, of, hollow, children }: { gpus: number; of: number; hollow?: boolean; children?: ReactNode }) {
+  const share = gpus > 0 ? Math.max(1, (gpus / of) * 100) : 0;
   return (
     <span className="queue-amount">
       <span className="queue-amount-track" aria-hidden>
         <i className={hollow ? "hollow" : undefined} style={{ width: `${share}%` }} />
       </span>
       <span className="nowrap">
-        {gpus === undefined ? "…" : `${count(gpus)} GPUs`} <span className="muted">{children}</span>
+        {count(gpus)} GPUs <span className="muted">{children}</span>
       </span>
     </span>
   );

@@ -5,7 +5,7 @@ import type { Explanation, Job } from "../../api/client";
 import { NodeLink } from "../../parts/Name";
 import { Outcome } from "../../parts/Outcome";
 import { Apply } from "./Apply";
-import { leverOf } from "./edits";
+import { type SupposedChange, leverOf } from "./edits";
 import { LeastGpus } from "./LeastGpus";
 import type { JobDetail } from "./queries";
 
@@ -26,7 +26,7 @@ export function Sooner({ explanation, job, past }: { explanation: Explanation; j
               <div className="row">
                 <b className="queue-question">{one.question}</b>
                 <span className="space" />
-                {one.possible && !past && <Decide question={one.question} job={job} />}
+                {one.possible && !past && <Decide changes={one.changes} job={job} />}
               </div>
               <Outcome of={one} />
             </li>
@@ -40,8 +40,8 @@ export function Sooner({ explanation, job, past }: { explanation: Explanation; j
 }
 
 /** The edit, or who else decides it. */
-function Decide({ question, job }: { question: string; job: Job }) {
-  const lever = leverOf(question, job);
+function Decide({ changes, job }: { changes: readonly SupposedChange[]; job: Job }) {
+  const lever = leverOf(changes, job);
   switch (lever.kind) {
     case "edit":
       return <Apply job={job} change={lever.edit} />;
@@ -58,7 +58,7 @@ function Decide({ question, job }: { question: string; job: Job }) {
         </Link>
       );
     case "node":
-      return <NodeLink node={lever.node} />;
+      return <NodeLink node={lever.id} name={lever.name} />;
     case "none":
       return <span className="muted">{lever.why}</span>;
   }

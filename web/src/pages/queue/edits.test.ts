@@ -4,24 +4,28 @@ import { asCommand, inWords, leastChoices, leverOf } from "./edits";
 const job = { id: "018b", gpus_min: 8, gpus_max: 128, gpu_sizes: [] as number[] };
 
 test("what an edit of the job can do is an edit", () => {
-  expect(leverOf("if it accepted 4 GPUs", job)).toEqual({ kind: "edit", edit: { gpusMin: 4 } });
-  expect(leverOf("if it accepted 1 GPU", job)).toEqual({ kind: "edit", edit: { gpusMin: 1 } });
-  expect(leverOf("if its priority were 75", job)).toEqual({ kind: "edit", edit: { priority: 75 } });
+  expect(leverOf([{ kind: "gpus_min", job_id: "018b", gpus_min: 4 }], job)).toEqual({ kind: "edit", edit: { gpusMin: 4 } });
+  expect(leverOf([{ kind: "priority", job_id: "018b", priority: 0 }], job)).toEqual({ kind: "edit", edit: { priority: 0 } });
 });
 
 test("a size that the specification does not have is no edit", () => {
   const sized = { ...job, gpu_sizes: [8, 16] };
-  expect(leverOf("if it accepted 4 GPUs", sized)).toMatchObject({ kind: "none" });
-  expect(leverOf("if it accepted 8 GPUs", sized)).toMatchObject({ kind: "edit" });
+  expect(leverOf([{ kind: "gpus_min", gpus_min: 4 }], sized)).toMatchObject({ kind: "none" });
+  expect(leverOf([{ kind: "gpus_min", gpus_min: 8 }], sized)).toMatchObject({ kind: "edit" });
 });
 
 test("what is decided elsewhere says where", () => {
-  expect(leverOf("if the quota of nlp were 16 GPUs", job)).toEqual({ kind: "project", project: "nlp" });
-  expect(leverOf("if node h100-0093 were back", job)).toEqual({ kind: "node", node: "h100-0093" });
-  expect(leverOf("if the row few allowed 9 GPUs", job)).toEqual({ kind: "policy" });
-  for (const other of ["if it accepted A100-80G", "if it were forced to start now", "if pigs had wings"]) {
-    expect(leverOf(other, job).kind).toBe("none");
+  expect(leverOf([{ kind: "quota", project: "nlp", gpus: 16 }], job)).toEqual({ kind: "project", project: "nlp" });
+  expect(leverOf([{ kind: "node_back", node_id: "018c", node_name: "h100-0093" }], job)).toEqual({ kind: "node", id: "018c", name: "h100-0093" });
+  expect(leverOf([{ kind: "row", row: "few", gpus: 9 }], job)).toEqual({ kind: "policy" });
+  for (const kind of ["gpu_type", "force", "what a later server knows"]) {
+    expect(leverOf([{ kind }], job).kind).toBe("none");
   }
+});
+
+test("what is supposed together is no edit, nor what an older server does not tell", () => {
+  expect(leverOf([{ kind: "priority", priority: 75 }, { kind: "force" }], job).kind).toBe("none");
+  expect(leverOf([], job).kind).toBe("none");
 });
 
 test("edits read as people say them", () => {

@@ -1,5 +1,4 @@
-// What can be edited of a job that waits, and which edit a counterfactual of the planner's stands for. The API tells it as a sentence alone, in the
-// words of `core/planner/src/counterfactual/question.rs`.
+// What can be edited of a job that waits, and which edit a counterfactual of the planner's stands for.
 
 import { type Job, api, unwrap } from "../../api/client";
 import type { components } from "../../api/schema";
@@ -16,31 +15,41 @@ export type Lever =
   | { kind: "edit"; edit: Edit }
   | { kind: "project"; project: string }
   | { kind: "policy" }
-  | { kind: "node"; node: string }
+  | { kind: "node"; id: string; name: string }
   | { kind: "none"; why: string };
 
+export type SupposedChange = components["schemas"]["SupposedChange"];
 type Sized = Pick<Job, "id" | "gpus_min" | "gpus_max" | "gpu_sizes">;
 
 /** From this priority on only admins give it. */
 export const ADMIN_PRIORITY = 76;
 
-export function leverOf(question: string, job: Sized): Lever {
-  const found = (pattern: RegExp) => pattern.exec(question)?.[1];
-  const least = found(/^if it accepted (\d+) GPUs?$/);
-  if (least !== undefined) {
-    const gpusMin = Number(least);
-    const fixed = job.gpu_sizes.length > 0 && !job.gpu_sizes.includes(gpusMin);
-    return fixed ? { kind: "none", why: `its specification allows ${job.gpu_sizes.join(", ")} GPUs alone: submit it anew` } : { kind: "edit", edit: { gpusMin } };
+/** Of what a counterfactual supposes; what is supposed together only together helps. */
+export function leverOf(changes: readonly SupposedChange[], job: Sized): Lever {
+  const [change, ...others] = changes;
+  if (!change || others.length > 0) return { kind: "none", why: "no edit of the job does this" };
+  const { gpus_min: gpusMin, priority, project, node_id: id, node_name: name } = change;
+  switch (change.kind) {
+    case "gpus_min": {
+      const fixed = gpusMin == null || (job.gpu_sizes.length > 0 && !job.gpu_sizes.includes(gpusMin));
+      return fixed ? { kind: "none", why: `its specification allows ${job.gpu_sizes.join(", ")} GPUs alone: submit it anew` } : { kind: "edit", edit: { gpusMin } };
+    }
+    case "priority":
+      if (priority != null) return { kind: "edit", edit: { priority } };
+      break;
+    case "quota":
+      if (project != null) return { kind: "project", project };
+      break;
+    case "node_back":
+      if (id != null) return { kind: "node", id, name: name ?? id };
+      break;
+    case "row":
+      return { kind: "policy" };
+    case "gpu_type":
+      return { kind: "none", why: "GPU types are fixed when a job is submitted: submit it anew" };
+    case "force":
+      return { kind: "none", why: "nothing forces a start: a higher priority comes closest" };
   }
-  const priority = found(/^if its priority were (\d+)$/);
-  if (priority !== undefined) return { kind: "edit", edit: { priority: Number(priority) } };
-  const project = found(/^if the quota of (.+) were \d+ GPUs?$/);
-  if (project !== undefined) return { kind: "project", project };
-  const node = found(/^if node (.+) were back$/);
-  if (node !== undefined) return { kind: "node", node };
-  if (/^if the row .+ allowed \d+ GPUs?$/.test(question)) return { kind: "policy" };
-  if (question.startsWith("if it accepted ")) return { kind: "none", why: "GPU types are fixed when a job is submitted: submit it anew" };
-  if (question.startsWith("if it were forced ")) return { kind: "none", why: "nothing forces a start: a higher priority comes closest" };
   return { kind: "none", why: "no edit of the job does this" };
 }
 

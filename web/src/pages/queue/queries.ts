@@ -1,6 +1,6 @@
-// What the queue's page asks, beside the list itself: totals as filters, what waits for each GPU type, why one job waits, how predictions fared.
+// What the queue's page asks: the list with what each filter would show, why one job waits, how predictions fared.
 
-import { keepPreviousData, useQueries, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import { type Explanation, api, unwrap } from "../../api/client";
 import { POLL_MS } from "../../api/queries";
 import type { components } from "../../api/schema";
@@ -17,6 +17,8 @@ export interface QueueFilter {
   user?: string | undefined;
   code?: string | undefined;
   type?: string | undefined;
+  /** Part of the name. */
+  q?: string | undefined;
 }
 
 /** For what changes slowly, or costs the server more than a look. */
@@ -36,29 +38,6 @@ export function useQueue(filter: QueueFilter, wanted: number) {
     queryFn: () => gather((page) => askQueue({ ...filter, ...page }), wanted, (row) => row.job_id),
     refetchInterval: POLL_MS,
     placeholderData: keepPreviousData,
-  });
-}
-
-/** What another filter would count, without its rows. */
-export function useQueueTotals(filter: QueueFilter, enabled: boolean) {
-  return useQuery({
-    queryKey: ["queue", "totals", filter],
-    queryFn: async () => (await askQueue({ ...filter, limit: 1 })).totals,
-    refetchInterval: POLL_MS,
-    placeholderData: keepPreviousData,
-    enabled,
-  });
-}
-
-/** What waits for each of these GPU types; a job that accepts several stands with each of them. */
-export function useWaitedFor(types: readonly string[]) {
-  return useQueries({
-    queries: types.map((type) => ({
-      queryKey: ["waited-for", type],
-      queryFn: async () => (await askQueue({ type, limit: 1 })).totals,
-      refetchInterval: SLOW_MS,
-      staleTime: SLOW_MS,
-    })),
   });
 }
 

@@ -6,7 +6,7 @@ import type { components } from "../../api/schema";
 import { timeTicks } from "../../chart/axis";
 import { absolute, count, percent, si } from "../../lib/format";
 import { TICK_SPACE } from "./paint";
-import type { Fault } from "./rows";
+import type { Mark } from "./rows";
 import type { Span } from "./span";
 
 type Schemas = components["schemas"];
@@ -24,7 +24,7 @@ interface Props {
   gutter: number;
   width: number;
   plans: readonly PlanMark[];
-  faults: readonly Fault[];
+  faults: readonly Mark[];
   reservations: readonly Reservation[];
   points: readonly Point[];
   stepSeconds: number;

@@ -8,7 +8,7 @@ import { queryOf } from "../../lib/commands";
 import { type Group, LIVE_SECONDS, changes, useFaults, useFigures, useTimeline } from "./asked";
 import { Gantt } from "./Gantt";
 import { Legend } from "./Legend";
-import { type Fault, rowsOf } from "./rows";
+import { type Mark, rowsOf } from "./rows";
 import { type Span, type Wanted, until, wantedOf } from "./span";
 import { Strips } from "./Strips";
 import { Tools } from "./Tools";
@@ -51,7 +51,7 @@ export default function TimelinePage() {
   const ends = told ? Math.min(Date.parse(told.now), Date.parse(told.to)) : 0;
   const rows = useMemo(() => rowsOf(pages?.flatMap((page) => page.lanes) ?? NOTHING, ends, found), [pages, ends, found]);
   const most = useMemo(() => rows.reduce((best, row) => row.bars.reduce((max, bar) => Math.max(max, bar.gpus ?? 0), best), 1), [rows]);
-  const marks = useMemo<Fault[]>(() => found.map((event) => ({ at: Date.parse(event.at), seq: event.seq, message: event.message })), [found]);
+  const marks = useMemo<Mark[]>(() => found.map((event) => ({ at: Date.parse(event.at), seq: event.seq, message: event.message })), [found]);
   const points = useMemo(() => (figures.data?.points ?? NOTHING).filter((point) => Date.parse(point.at) <= now), [figures.data, now]);
   const reservations = told?.reservations ?? NOTHING;
   const reserved = useMemo(() => byNode(reservations), [reservations]);

@@ -33,9 +33,10 @@ test("states that are drawn together keep their shares", () => {
 });
 
 test("a fault goes before what it lies upon", () => {
-  const fault = { seq: 7, at: at(20), actor: "scheduler", verb: "node.lost", message: "lost", node_id: "n1" };
+  const fault = { seq: 7, at: at(20), actor: "scheduler", verb: "node.lost", message: "lost", node_id: "n1", job_id: "j9", job_name: "llama" };
   const [row] = rowsOf([node], 60 * 60_000, [fault]);
   expect(under(row!, 20 * 60_000, 0.2, 1_000)?.kind).toBe("fault");
+  expect(row!.faults[0]!.with).toBe("llama");
   const held = under(row!, 15 * 60_000, 0.75, 1_000);
   expect(held?.kind === "held" && held.held.job).toBe("b");
 });

@@ -39,10 +39,17 @@ export interface Predicted {
   p90: number | undefined;
 }
 
-export interface Fault {
+/** A fault of the cluster. */
+export interface Mark {
   at: number;
   seq: number;
   message: string;
+}
+
+/** Of a row. */
+export interface Fault extends Mark {
+  /** Beside a job the node that the event is about, beside a node the job, by name. */
+  with: string | undefined;
 }
 
 export interface Row {
@@ -63,9 +70,13 @@ export interface Row {
 export function rowsOf(lanes: readonly Lane[], now: number, faults: readonly EventRecord[]): Row[] {
   const befallen = new Map<string, Fault[]>();
   for (const event of faults) {
-    const fault = { at: Date.parse(event.at), seq: event.seq, message: event.message };
-    for (const id of [event.job_id, event.node_id]) {
+    const subjects = [
+      [event.job_id, event.node_name],
+      [event.node_id, event.job_name],
+    ] as const;
+    for (const [id, other] of subjects) {
       if (!id) continue;
+      const fault = { at: Date.parse(event.at), seq: event.seq, message: event.message, with: other ?? undefined };
       const others = befallen.get(id);
       if (others) others.push(fault);
       else befallen.set(id, [fault]);

@@ -16,8 +16,11 @@ export function told(row: Row, under: Under | undefined, byNode: boolean): Told 
   const title = row.deleted ? `${row.name} (deleted since)` : row.name;
   if (!under) return { title, lines: of ? [of] : [] };
   switch (under.kind) {
-    case "fault":
-      return { title, lines: [`✕ ${under.fault.message}`, absolute(under.fault.at), "press for what led to it"] };
+    case "fault": {
+      const { message, at, with: other } = under.fault;
+      const about = other === undefined ? [] : [`${byNode ? "job" : "node"} ${other}`];
+      return { title, lines: [`✕ ${message}`, ...about, absolute(at), "press for what led to it"] };
+    }
     case "held": {
       const { held } = under;
       const who = held.job ? (held.name ?? held.job.slice(-8)) : "a job that is not yours to know of";
