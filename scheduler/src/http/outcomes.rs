@@ -135,12 +135,18 @@ fn change(job: JobId, before: Option<&Assignment>, after: Option<&Assignment>, v
 
 /// A plan with what has come of its moves, where it was adopted, as this reader may have it.
 pub async fn with_outcomes(
-    cluster: &Cluster,
+    state: &HttpState,
     reader: &Principal,
     of: &PlanRecord,
     verdicts: Verdicts,
 ) -> Result<v1::Plan, Problem> {
-    let mut shown = conversions::plan(of, &cluster.view(), verdicts);
+    let (cluster, view) = (&state.cluster, state.cluster.view());
+    let mut shown = conversions::plan(of, &view, verdicts);
+    // Nobody counts jobs that he may not know of.
+    if let Some(out_of_sight) = reader.out_of_sight(&view) {
+        let hidden = state.veils.hidden_of(cluster, &out_of_sight, conversions::left_waiting(of)).await?;
+        shown.jobs_left_waiting -= hidden.len() as u32;
+    }
     let carried_out = matches!(of.state.kind(), PlanStateKind::Adopted | PlanStateKind::Superseded);
     if carried_out {
         let adopted = of.adopted.as_ref().map_or(of.plan.made_at, |adopted| adopted.at);

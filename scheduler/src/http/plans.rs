@@ -71,7 +71,7 @@ pub async fn current_plan(
 ) -> Result<Json<v1::Plan>, Problem> {
     if let Some(at) = at {
         let (plan, then) = past::plan_in_force(&state.cluster, at).await?;
-        let told = outcomes::with_outcomes(&state.cluster, &caller, &plan, Verdicts::All).await?;
+        let told = outcomes::with_outcomes(&state, &caller, &plan, Verdicts::All).await?;
         let told = v1::Plan {
             state: PlanStateKind::Adopted,
             state_reason: None,
@@ -83,7 +83,7 @@ pub async fn current_plan(
     }
     let view = state.cluster.view();
     let target = view.target.as_ref().ok_or_else(|| Problem::not_found("no plan has been adopted yet"))?;
-    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, target, Verdicts::All).await?))
+    Ok(Json(outcomes::with_outcomes(&state, &caller, target, Verdicts::All).await?))
 }
 
 /// One plan with its moves, what has come of them, and verdicts. Of a job that the caller may not read it says what the job gets, and neither why nor what is
@@ -107,7 +107,7 @@ pub async fn get_plan(
         }
     };
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;
-    Ok(Json(outcomes::with_outcomes(&state.cluster, &caller, &plan, verdicts).await?))
+    Ok(Json(outcomes::with_outcomes(&state, &caller, &plan, verdicts).await?))
 }
 
 /// What a plan was made from, with the planner's answer; for those alone who may read all jobs. Kept for 7 days unless the scheduler is told otherwise.

@@ -237,7 +237,10 @@ impl Following {
     /// Events as this reader may have them. Where what they are about cannot be named now, they are told without its name.
     async fn logged(&self, records: Vec<EventRecord>) -> Vec<Event> {
         let records = self.readable(records).await;
-        let names = lookup::names(&self.cluster, &records).await.unwrap_or_default();
+        let names = lookup::names(&self.cluster, &records).await.unwrap_or_else(|error| {
+            tracing::warn!(error = &error as &dyn std::error::Error, "stream names nothing that has ended");
+            lookup::Names::default()
+        });
         let told =
             |record: &EventRecord| named("event", &conversions::event(record, &names)).id(record.seq.to_string());
         records.iter().map(told).collect()

@@ -111,7 +111,8 @@ impl Store {
             r#"SELECT granted_at AS "granted_at!", p10_at, p50_at, p90_at
             FROM allocations AS came JOIN predicted_starts AS said
                 ON said.job_id = came.job_id AND said.generation < came.generation
-            WHERE tstzrange(granted_at, GREATEST(ended_at, granted_at), '[]') && tstzrange($1, $2)
+            WHERE (ended_at IS NULL OR ended_at IS NOT NULL
+                    AND tstzrange(granted_at, GREATEST(ended_at, granted_at), '[]') && tstzrange($1, $2))
                 AND granted_at >= $1 AND granted_at < $2
                 AND NOT EXISTS (SELECT FROM allocations AS former
                     WHERE former.job_id = said.job_id AND former.generation > said.generation

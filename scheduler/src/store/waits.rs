@@ -19,7 +19,8 @@ impl Store {
         let row = sqlx::query!(
             r#"WITH first AS (
                 SELECT job_id, granted_at FROM allocations AS came
-                WHERE tstzrange(granted_at, GREATEST(ended_at, granted_at), '[]') && tstzrange($1, $2)
+                WHERE (ended_at IS NULL OR ended_at IS NOT NULL
+                        AND tstzrange(granted_at, GREATEST(ended_at, granted_at), '[]') && tstzrange($1, $2))
                     AND granted_at >= $1 AND granted_at < $2
                     AND NOT EXISTS (SELECT FROM allocations AS former
                         WHERE former.job_id = came.job_id AND former.generation < came.generation)

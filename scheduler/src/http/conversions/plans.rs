@@ -48,7 +48,6 @@ pub fn plan(of: &PlanRecord, view: &View, verdicts: Verdicts) -> v1::Plan {
         Verdicts::Moves => moved.contains(job),
         Verdicts::None => false,
     };
-    let waits = |(job, each): &(&JobId, &JobVerdict)| each.gpus.0 == 0 && !moved.contains(job);
     let summary = plan_summary(&of.summary());
     v1::Plan {
         id: summary.id,
@@ -82,8 +81,16 @@ pub fn plan(of: &PlanRecord, view: &View, verdicts: Verdicts) -> v1::Plan {
             .filter(|(job, _)| told(job))
             .map(|(job, each)| verdict(*job, each, view))
             .collect(),
-        jobs_left_waiting: report.jobs.iter().filter(waits).count() as u32,
+        jobs_left_waiting: left_waiting(of).len() as u32,
     }
+}
+
+/// Jobs that a plan looked at and gives nothing.
+pub fn left_waiting(of: &PlanRecord) -> BTreeSet<JobId> {
+    let report = &of.plan.report;
+    let moved: BTreeSet<JobId> = report.moves.iter().map(|each| each.job).collect();
+    let waits = |(job, each): &(&JobId, &JobVerdict)| each.gpus.0 == 0 && !moved.contains(job);
+    report.jobs.iter().filter(waits).map(|(job, _)| *job).collect()
 }
 
 /// Why it was rejected.

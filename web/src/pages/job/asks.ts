@@ -206,7 +206,7 @@ export function usePlannedMove(job: JobDetail, plan: string | undefined) {
   return useQuery({
     queryKey: ["job", id, "move", plan],
     queryFn: async () => {
-      const { moves } = await unwrap(api.GET("/api/v1/plans/{id}", { params: { path: { id: plan! } } }));
+      const { moves } = await unwrap(api.GET("/api/v1/plans/{id}", { params: { path: { id: plan! }, query: { verdicts: "none" } } }));
       return moves.find((move) => move.job_id === id) ?? null;
     },
     enabled: plan !== undefined,
