@@ -3,7 +3,7 @@
 import { Link } from "@tanstack/react-router";
 import type { Overview } from "../../api/client";
 import { onSteps, stepsSince } from "../../chart/grid";
-import { count, duration, fixed, gpuHours, percent, si, times } from "../../lib/format";
+import { brief, count, duration, gpuHours, percent, si, times } from "../../lib/format";
 import { idleGpus } from "../../lib/incident";
 import { useNow } from "../../lib/clock";
 import { PlanLink } from "../../parts/Name";
@@ -184,7 +184,7 @@ function Planning({ now }: { now: Overview }) {
   const { planner, plans_waiting: waiting, plan_id: plan } = now;
   const first = waiting[0];
   const at = planner?.newest_plan_at;
-  const takes = planner?.round_median_seconds == null ? "" : `, a round takes ${fixed(planner.round_median_seconds, 1)} s`;
+  const takes = planner?.round_median_seconds == null ? "" : `, a round takes ${brief(planner.round_median_seconds)}`;
   return (
     <Tile
       testId="tile-plan"
