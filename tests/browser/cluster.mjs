@@ -55,7 +55,7 @@ export async function startCluster(more = []) {
     put: (route, body) => request(url, token, "PUT", route, body),
     get: (route) => request(url, token, "GET", route),
     patch: (route, body) => request(url, token, "PATCH", route, body),
-    signal: (signal, ...words) => below(child.pid, words).forEach((pid) => process.kill(pid, signal)),
+    signal: (signal, ...programs) => below(child.pid, programs).forEach((pid) => process.kill(pid, signal)),
     async stop() {
       const ended = new Promise((resolve) => child.on("exit", resolve));
       child.kill("SIGTERM");
@@ -65,8 +65,8 @@ export async function startCluster(more = []) {
   };
 }
 
-/** Ids of the processes that descend from another and have one of some words in their command lines. */
-function below(ancestor, words) {
+/** Ids of the processes that descend from another and whose command lines, each argument ended by a zero, one of some expressions fits. */
+function below(ancestor, programs) {
   const read = (pid, file) => {
     try {
       return readFileSync(`/proc/${pid}/${file}`, "utf8");
@@ -77,7 +77,7 @@ function below(ancestor, words) {
   const pids = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number);
   const parents = new Map(pids.map((pid) => [pid, Number(read(pid, "stat").split(") ").pop().split(" ")[1])]));
   const descends = (pid) => parents.get(pid) === ancestor || (parents.has(pid) && descends(parents.get(pid)));
-  return pids.filter((pid) => descends(pid) && words.some((word) => read(pid, "cmdline").includes(word)));
+  return pids.filter((pid) => descends(pid) && programs.some((program) => program.test(read(pid, "cmdline"))));
 }
 
 /** An elastic job whose workers follow a performance model. */

@@ -27,7 +27,7 @@ after(async () => {
 async function see(page, url, id) {
   await page.goto(cluster.url + url);
   await page.getByTestId(`page-${id}`).waitFor();
-  await page.waitForFunction(() => document.querySelectorAll("[aria-label=loading]").length === 0);
+  await page.waitForFunction(() => document.querySelectorAll("[data-loading]").length === 0);
 }
 
 const newest = async (state) => (await cluster.get(`/api/v1/jobs?state=${state}&limit=1`)).items[0];

@@ -8,9 +8,10 @@ import { open, shots } from "./window.mjs";
 
 /** Twice what is wanted, for machines that do much else. */
 const SOON_MS = 10_000;
-const AGENTS = ["--name"];
-const DATABASE = ["postgres"];
-const POSTMASTER = ["bin/postgres\0-D"];
+const AGENTS = [/\0--name\0/];
+/** The postmaster and its children; the scheduler has an address of Postgres among its arguments and is none of them. */
+const DATABASE = [/^postgres:/, /^[^\0]*bin\/postgres\0/];
+const POSTMASTER = [/^[^\0]*bin\/postgres\0-D/];
 let cluster;
 let browser;
 
@@ -68,6 +69,7 @@ test("a database that does not answer is told with the age of what is shown, and
   await page.getByText("llama-large").first().waitFor();
   const before = Date.now();
   cluster.signal("SIGSTOP", ...DATABASE);
+  assert.equal((await fetch(`${cluster.url}/healthz`)).status, 200, "the scheduler itself is there");
   const said = await soon("the silent database", page.getByTestId("stale"), before);
   assert.match(said, /^The server, or the database behind it, does not answer\. What is shown is of .+, \d+s old; actions may be refused/);
   assert.equal(await page.getByTestId("connection").getByText("live").count(), 0, "what is stale is not called live");

@@ -97,7 +97,7 @@ async function traced(browser, seconds, act) {
 }
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-const ready = (page, id) => page.getByTestId(`page-${id}`).waitFor().then(() => page.waitForFunction(() => document.querySelectorAll("[aria-label=loading]").length === 0));
+const ready = (page, id) => page.getByTestId(`page-${id}`).waitFor().then(() => page.waitForFunction(() => document.querySelectorAll("[data-loading]").length === 0));
 
 async function submitAll(cluster) {
   for (let first = 0; first < JOBS; first += BATCH) {

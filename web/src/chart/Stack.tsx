@@ -42,6 +42,8 @@ interface Props {
 
 const HEIGHT = 240;
 const [LEFT, RIGHT, TOP, BOTTOM] = [58, 4, 6, 20];
+/** So near to the right edge a text would go beyond it. */
+const EDGE = 24;
 const NO_MARKS: Mark[] = [];
 
 interface Cursor {
@@ -204,7 +206,7 @@ const Drawing = memo(function Drawing(props: DrawingProps) {
         </g>
       ))}
       {timeTicks(begin, end, (width - LEFT) / 80).map(({ at, text }) => (
-        <text key={at} x={across(at)} y={height - 5} textAnchor="middle" className="stack-text">
+        <text key={at} x={Math.min(across(at), width - RIGHT)} y={height - 5} textAnchor={across(at) > width - EDGE ? "end" : "middle"} className="stack-text">
           {text}
         </text>
       ))}

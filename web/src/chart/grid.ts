@@ -21,7 +21,7 @@ export function onSteps<T extends { at: string }>(
 }
 
 /** So many steps are drawn at least. */
-const LEAST = 24;
+const LEAST = 12;
 
 /** The same, from the first point on where most steps lie before it: what began of late would be a sliver at the edge. Points rise in time. */
 export function stepsSince(from: string, to: string, stepSeconds: number, points: readonly { at: string }[]): number[] {

@@ -18,6 +18,9 @@ function ticksOf(made: uPlot, low: number, high: number) {
   return timeTicks(low, high, Math.max(1, Math.floor(made.width / 70)));
 }
 
+/** Of an axis that does not begin at zero, as a share of its values. */
+const LEAST_SPAN = 0.1;
+
 export type Drawn = ChartProps & { gaps: [number, number][] };
 
 export function options(latest: { current: Drawn }, width: number, height: number, onHover: (at: number | null) => void): uPlot.Options {
@@ -32,7 +35,11 @@ export function options(latest: { current: Drawn }, width: number, height: numbe
   const right = lines.some((line) => line.scale === "right");
   const range = (_: uPlot, low: number | null, high: number | null): [number, number] => {
     if (low === null || high === null) return [0, 1];
-    if (!fromZero) return low === high ? [low * 0.9, high * 1.1 || 1] : [low - (high - low) * 0.1, high + (high - low) * 0.1];
+    if (!fromZero) {
+      // What hardly changes is drawn as hardly changing.
+      const half = Math.max(high - low, LEAST_SPAN * Math.max(Math.abs(low), Math.abs(high))) * 0.6 || 1;
+      return [(low + high) / 2 - half, (low + high) / 2 + half];
+    }
     return [Math.min(0, low), high > 0 ? high * 1.08 : 1];
   };
   const series: uPlot.Series[] = [{}];
@@ -99,12 +106,15 @@ export function options(latest: { current: Drawn }, width: number, height: numbe
 
 /** Narrower gaps are seen as a break of the line alone. */
 const NARROW = 2;
+/** What is missing is seen, but not before what is there. */
+const PALE = 0.45;
 
 function drawGaps(made: uPlot, gaps: readonly [number, number][], style: CSSStyleDeclaration) {
   const { ctx, bbox } = made;
   const pattern = gaps.length > 0 && ctx.createPattern(hatch(paint("var(--edge)", style)), "repeat");
   if (!pattern) return;
   ctx.save();
+  ctx.globalAlpha = PALE;
   ctx.fillStyle = pattern;
   for (const [from, to] of gaps) {
     const left = Math.max(bbox.left, made.valToPos(from, "x", true));

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { serverNow, serverRuns, serverSaid } from "./clock";
+import { serverNow, serverRuns, serverSaid, subscribe } from "./clock";
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => {
@@ -17,4 +17,15 @@ test("the server's time goes on from what it said last, at its own pace", () => 
   serverRuns(0);
   vi.advanceTimersByTime(1_000);
   expect(new Date(serverNow()).toISOString()).toBe("2026-03-01T12:11:00.000Z");
+});
+
+test("ages are told anew at once where the server's clock is another", () => {
+  serverSaid("2026-03-01T12:00:00Z");
+  const told = vi.fn();
+  const stop = subscribe(told);
+  serverSaid("2026-03-01T12:00:01Z");
+  expect(told).not.toHaveBeenCalled();
+  serverSaid("2026-03-02T12:00:00Z");
+  expect(told).toHaveBeenCalledOnce();
+  stop();
 });

@@ -3,6 +3,8 @@
 import { useSyncExternalStore } from "react";
 
 const TICK_MS = 1_000;
+/** Two clocks that are no further apart than this agree. */
+const OFF_MS = 2_000;
 /** What the server said last, and when that was by the browser's clock. */
 let told = { at: Date.now(), here: Date.now() };
 let speed = 1;
@@ -10,10 +12,13 @@ let now = Date.now();
 let timer: ReturnType<typeof setInterval> | undefined;
 const listeners = new Set<() => void>();
 
-/** The server has just said that it is so late; ISO 8601. */
+/** The server has just said that it is so late; ISO 8601. Ages that were told by another clock are told anew at once. */
 export function serverSaid(at: string) {
   const said = Date.parse(at);
-  if (Number.isFinite(said)) told = { at: said, here: Date.now() };
+  if (!Number.isFinite(said)) return;
+  const off = Math.abs(said - serverNow());
+  told = { at: said, here: Date.now() };
+  if (off > OFF_MS * speed) tell();
 }
 
 /** Seconds of the server's time per second: an emulated cluster's runs faster. */
@@ -26,11 +31,17 @@ export function serverNow(): number {
   return told.at + (Date.now() - told.here) * speed;
 }
 
-function subscribe(listener: () => void) {
+function tell() {
+  now = serverNow();
+  listeners.forEach((each) => each());
+}
+
+/** Calls once a second, and when the clock was set, until the returned function is called. */
+export function subscribe(listener: () => void) {
   listeners.add(listener);
   timer ??= setInterval(() => {
-    now = serverNow();
-    if (!document.hidden) listeners.forEach((each) => each());
+    if (document.hidden) now = serverNow();
+    else tell();
   }, TICK_MS);
   return () => {
     listeners.delete(listener);

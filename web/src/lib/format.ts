@@ -24,9 +24,11 @@ export function fixed(value: number | null | undefined, digits = 2): string {
   return value == null || !Number.isFinite(value) ? "–" : value.toFixed(digits);
 }
 
-/** 0.42 → "42 %". */
+/** 0.42 → "42 %", 0.0042 → "0.4 %": what is little is not nothing. */
 export function percent(value: number | null | undefined): string {
-  return value == null || !Number.isFinite(value) ? "–" : `${Math.round(value * 100)} %`;
+  if (value == null || !Number.isFinite(value)) return "–";
+  const little = Math.abs(value) < 0.01 && Math.abs(value) >= 0.0005;
+  return `${little ? (value * 100).toFixed(1) : Math.round(value * 100)} %`;
 }
 
 /** 3725 → "1h 02m": the two largest units. */
@@ -39,6 +41,18 @@ export function duration(seconds: number | null | undefined): string {
   if (h > 0) return `${h}h ${two(m)}m`;
   if (m > 0) return `${m}m ${two(s)}s`;
   return `${s}s`;
+}
+
+/** 0.0123 → "12 ms", 1.23 → "1.2 s": of what takes next to no time. */
+export function brief(seconds: number | null | undefined): string {
+  if (seconds == null || !Number.isFinite(seconds)) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1_000)} ms`;
+  return seconds < 10 ? `${seconds.toFixed(1)} s` : duration(seconds);
+}
+
+/** A day: "27 Oct 2026", as the browser's language writes it. */
+export function day(at: string | number): string {
+  return new Date(at).toLocaleDateString([], { dateStyle: "medium" });
 }
 
 /** Time of day, with seconds. */
@@ -61,6 +75,11 @@ export function gpuHours(hours: number | null | undefined): string {
 /** 1622 → "1,622". */
 export function count(value: number | null | undefined): string {
   return value == null || !Number.isFinite(value) ? "–" : Intl.NumberFormat("en").format(value);
+}
+
+/** 1801.4 → "1,801", 8.746 → "8.75": an amount among others of its unit. */
+export function amount(value: number): string {
+  return Intl.NumberFormat("en", { minimumFractionDigits: Math.abs(value) < 10 ? 2 : 0, maximumFractionDigits: Math.abs(value) < 10 ? 2 : 0 }).format(value);
 }
 
 /** 1.76 → "×1.76": efficiency per token is no share, it is above 1 below the reference batch. */

@@ -3,7 +3,7 @@
 
 import { type ColumnDef, tableFeatures, useTable } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { type KeyboardEvent, type ReactNode, useMemo, useRef, useState } from "react";
+import { type CSSProperties, type KeyboardEvent, type ReactNode, useMemo, useRef, useState } from "react";
 import "./data-table.css";
 
 export interface Column<T> {
@@ -17,10 +17,12 @@ export interface Column<T> {
   /** In pixels or `fr`-like shares as CSS takes them for a column. */
   width?: string;
   /** Windows narrower than this do without it. */
-  from?: "tablet" | "desktop";
+  from?: From;
   /** Of the header, on hover. */
   hint?: string;
 }
+
+type From = "tablet" | "desktop" | "wide";
 
 interface Props<T> {
   /** Of the table, for who does not see it. */
@@ -42,6 +44,20 @@ interface Props<T> {
 }
 
 const ROW = 28;
+/** Columns without a width of their own keep so much, in pixels, and the first, a name mostly, more. Narrower than all of that, a table scrolls within its box. */
+const LEAST = 96;
+const LEAST_FIRST = 130;
+
+/** The least width of a table, by how wide the window is, as variables of its CSS. */
+function leastWidths<T>(columns: readonly Column<T>[]): CSSProperties {
+  const of = (hidden: readonly From[]) =>
+    columns.reduce((sum, { from, width = "" }, index) => {
+      if (from && hidden.includes(from)) return sum;
+      return sum + (width.endsWith("px") ? Number.parseInt(width) : index === 0 ? LEAST_FIRST : LEAST);
+    }, 0);
+  const least = { phone: of(["tablet", "desktop", "wide"]), tablet: of(["desktop", "wide"]), desktop: of(["wide"]), wide: of([]) };
+  return Object.fromEntries(Object.entries(least).map(([name, pixels]) => [`--${name}`, `${pixels}px`]));
+}
 const features = tableFeatures({});
 
 export function DataTable<T extends object>(props: Props<T>) {
@@ -50,6 +66,7 @@ export function DataTable<T extends object>(props: Props<T>) {
     () => columns.map((column) => ({ id: column.id, header: column.header, cell: ({ row }) => column.cell(row.original) })),
     [columns],
   );
+  const least = useMemo(() => leastWidths(columns), [columns]);
   const table = useTable({ features, columns: defs, data: rows as T[], getRowId: keyOf });
   const model = table.getRowModel().rows;
   const box = useRef<HTMLDivElement>(null);
@@ -87,7 +104,7 @@ export function DataTable<T extends object>(props: Props<T>) {
 
   return (
     <div className="data-scroll" ref={box} style={{ maxHeight: height }} role="region" aria-label={props.label} tabIndex={0}>
-      <table className="data" aria-rowcount={model.length + 1} data-testid={props.testId} onKeyDown={onKey}>
+      <table className="data" style={least} aria-rowcount={model.length + 1} data-testid={props.testId} onKeyDown={onKey}>
         <colgroup>
           {columns.map((column) => (
             <col key={column.id} className={column.from && `from-${column.from}`} style={{ width: column.width }} />
@@ -101,7 +118,7 @@ export function DataTable<T extends object>(props: Props<T>) {
           </tr>
         </thead>
         <tbody>
-          {before > 0 && <Spacer height={before} columns={columns.length} />}
+          {before > 0 && <Spacer height={before} />}
           {items.map((item) => {
             const row = model[item.index]!;
             return (
@@ -126,7 +143,7 @@ export function DataTable<T extends object>(props: Props<T>) {
               </tr>
             );
           })}
-          {after > 0 && <Spacer height={after} columns={columns.length} />}
+          {after > 0 && <Spacer height={after} />}
         </tbody>
       </table>
     </div>
@@ -161,10 +178,11 @@ function Header<T>({ column, sort, onSort }: { column: Column<T>; sort: string |
   );
 }
 
-function Spacer({ height, columns }: { height: number; columns: number }) {
+/** One cell: as many as there are columns would have those that are hidden take up room. */
+function Spacer({ height }: { height: number }) {
   return (
     <tr aria-hidden style={{ height }}>
-      <td colSpan={columns} />
+      <td />
     </tr>
   );
 }

@@ -1,9 +1,16 @@
-import { Link } from "@tanstack/react-router";
+import { Link, useRouterState } from "@tanstack/react-router";
+import { useEffect, useRef } from "react";
 import { PAGES } from "./pages";
 
 export function Rail({ waiting }: { waiting: number }) {
+  const rail = useRef<HTMLElement>(null);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  // Where it is a row that does not fit, the page that is shown is in sight.
+  useEffect(() => {
+    rail.current?.querySelector("[aria-current=page]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [path]);
   return (
-    <nav className="rail" aria-label="Pages">
+    <nav className="rail" aria-label="Pages" ref={rail}>
       {PAGES.map((page) => (
         <Link
           key={page.to}

@@ -27,7 +27,7 @@ pub use jobs::{
     efficiency_report, job_change, job_in, last_failure, live_job, outline, queued_outline, specification, stored_job,
 };
 pub use nodes::node;
-pub use plans::{Verdicts, outcome, plan, plan_hash, plan_summary};
+pub use plans::{Verdicts, left_waiting, outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};
 pub use projects::{member, project, project_rules, reservation};
 pub use site::known as known_rows;

@@ -5,7 +5,7 @@ import { count } from "../../lib/format";
 import { type Size, panned, pointed, revealing, whole, zoomed } from "./camera";
 import { moved } from "./cursor";
 import type { Fleet } from "./fleet";
-import { type Hit, type Spot, cellAt, hit } from "./layout";
+import { type Hit, LARGEST_CELL, type Spot, cellAt, hit } from "./layout";
 import type { Look, Theme } from "./palette";
 import { useMap } from "./useMap";
 import { told } from "./words";
@@ -49,6 +49,8 @@ export function FleetMap(props: Props) {
   const shown = focused ? at : undefined;
   const map = useMap({ fleet, look, looks, theme, admitted, pointed: { job, node: chosen, cell: shown } });
   const { box, camera, shape, layout, size, closer, go } = map;
+  // Where cells are as large as they become, the window is no higher than its map.
+  const most = layout?.cell === LARGEST_CELL ? Math.ceil(layout.height) + 2 : undefined;
   const latest = useRef({ layout, size });
   latest.current = { layout, size };
 
@@ -159,6 +161,7 @@ export function FleetMap(props: Props) {
         aria-label={`Map of ${count(fleet.job.length)} GPUs on ${count(fleet.nodes.length)} nodes`}
         aria-describedby={words}
         tabIndex={0}
+        style={{ maxHeight: most }}
         data-testid="cluster-map"
         onKeyDown={onKey}
         onFocus={() => {

@@ -25,13 +25,13 @@ const COLUMNS: Column<NodeRow>[] = [
       </>
     ),
     sort: "state",
-    width: "130px",
+    width: "112px",
     hint: "The worst first",
   },
   { id: "type", header: "Type", cell: ({ node }) => <Middle text={node.type} />, sort: "type", width: "110px", from: "tablet" },
   { id: "domain", header: "Domain", cell: (row) => <Middle text={row.domain} />, sort: "domain", width: "110px", from: "tablet" },
-  { id: "busy", header: "Held", cell: ({ busy, node }) => `${busy} of ${node.gpus}`, sort: "busy", width: "70px", number: true, hint: "GPUs that jobs hold" },
-  { id: "free", header: "Free", cell: (row) => row.free, sort: "free", width: "54px", number: true, hint: "GPUs that jobs could start on now" },
+  { id: "busy", header: "Held", cell: ({ busy, node }) => `${busy} of ${node.gpus}`, sort: "busy", width: "62px", number: true, hint: "GPUs that jobs hold" },
+  { id: "free", header: "Free", cell: (row) => row.free, sort: "free", width: "46px", number: true, hint: "GPUs that jobs could start on now" },
   {
     id: "jobs",
     header: "Jobs",

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { alike, shapeOf } from "./fixture";
-import { type Layout, type Shape, cellAt, hit, place } from "./layout";
+import { LARGEST_CELL, type Layout, type Shape, cellAt, hit, place } from "./layout";
 
 const MIXED = shapeOf([[8, 5, 1], [16, 16], [2, 2, 2, 2, 2, 2, 2], [0, 8]]);
 
@@ -29,7 +29,7 @@ test("two thousand nodes of eight GPUs are seen at once", () => {
 });
 
 test("few nodes are as large as cells get", () => {
-  expect(place(alike(1, 4), 974, 670).cell).toBe(26);
+  expect(place(alike(1, 4), 974, 670).cell).toBe(LARGEST_CELL);
 });
 
 test("what cannot be seen at once is higher than the window, and no smaller than cells get", () => {

@@ -49,7 +49,7 @@ interface Sizes {
   header: number;
 }
 
-const LARGEST_CELL = 26;
+export const LARGEST_CELL = 44;
 const SMALLEST_CELL = 3;
 const HEADER = 18;
 const BETWEEN_BLOCKS = 6;

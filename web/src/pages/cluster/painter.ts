@@ -170,7 +170,7 @@ export class Painter {
       const its = looks[look[cell]!]!;
       if (pale) ctx.globalAlpha = PALE;
       this.paintCell(x, y, width, height, its);
-      if (written) this.write(String(fleet.index[cell]), x + width / 2, y + height / 2, its.ink, Math.min(side * 0.55, 12 * this.ratio));
+      if (written) this.write(String(fleet.index[cell]), x + width / 2, y + height / 2, its, Math.min(side * 0.55, 13 * this.ratio));
       if (pale) ctx.globalAlpha = 1;
     }
     if (!any) ctx.globalAlpha = PALE;
@@ -205,12 +205,19 @@ export class Painter {
     ctx.stroke();
   }
 
-  private write(text: string, x: number, y: number, ink: string, size: number) {
+  private write(text: string, x: number, y: number, { ink, fill, texture }: Look, size: number) {
     const ctx = this.cells;
-    ctx.fillStyle = ink;
     ctx.font = `${Math.round(size)}px ${FONT}`;
     ctx.textAlign = "center";
     ctx.textBaseline = "middle";
+    if (texture !== undefined && texture !== "plain") {
+      // What is drawn over the cell's colour would run through the letters.
+      ctx.lineWidth = size * 0.5;
+      ctx.lineJoin = "round";
+      ctx.strokeStyle = fill;
+      ctx.strokeText(text, x, y + 1);
+    }
+    ctx.fillStyle = ink;
     ctx.fillText(text, x, y + 1);
   }
 

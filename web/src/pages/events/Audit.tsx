@@ -31,7 +31,7 @@ const RESULTS = [undefined, "done", "refused"] as const;
 const HEIGHT = 560;
 
 const COLUMNS: readonly Column<AuditLine>[] = [
-  { id: "at", header: "When", width: "118px", cell: (line) => <When at={line.at} /> },
+  { id: "at", header: "When", width: "128px", cell: (line) => <When at={line.at} /> },
   { id: "actor", header: "Who", width: "120px", cell: (line) => <Actor actor={line.actor} /> },
   { id: "action", header: "Did", width: "170px", cell: (line) => <span className="mono">{line.action}</span> },
   { id: "subject", header: "To", width: "190px", from: "tablet", cell: (line) => <SubjectsOf line={line} /> },

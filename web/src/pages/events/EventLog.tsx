@@ -28,8 +28,8 @@ const NEAR = 400;
 const LIVE_SECONDS = 5;
 
 const COLUMNS: readonly Column<EventRecord>[] = [
-  { id: "at", header: "When", width: "118px", cell: (event) => <When at={event.at} /> },
-  { id: "verb", header: "What", width: "170px", from: "tablet", cell: (event) => <Verb verb={event.verb} /> },
+  { id: "at", header: "When", width: "128px", cell: (event) => <When at={event.at} /> },
+  { id: "verb", header: "What", width: "196px", from: "tablet", cell: (event) => <Verb verb={event.verb} /> },
   { id: "message", header: "In a sentence", cell: (event) => <span title={event.message}>{event.message}</span> },
   { id: "about", header: "About", width: "220px", from: "tablet", cell: (event) => <Subjects event={event} /> },
   { id: "actor", header: "By", width: "130px", from: "desktop", cell: (event) => <Actor actor={event.actor} event={event} /> },

@@ -28,6 +28,8 @@ export default function EventsPage() {
             to="/events"
             // What a line or a kind of line is called differs between the two; who and what it is about does not.
             search={(before) => ({ at: before.at, actor: before.actor, job: before.job, node: before.node, tab: one.tab === "events" ? undefined : one.tab })}
+            // A tab that stands for none in the address would be that of every address.
+            activeOptions={{ explicitUndefined: true }}
             aria-current={tab === one.tab ? "page" : undefined}
           >
             {one.name}

@@ -8,6 +8,13 @@ export const FAULTS = [
   ...["job.failed", "job.gang_broken", "job.hung", "job.mistaken"],
 ];
 
+/** What a person would want to be told of the whole cluster: not each checkpoint, and not each step of a start. */
+export const NEWS = [
+  ...FAULTS,
+  ...["job.submitted", "job.granted", "job.moved", "job.preempted", "job.succeeded", "job.cancelled"],
+  ...["node.registered", "policy.changed", "plan.proposed", "plan.given_up", "plan.failed"],
+];
+
 export interface Group {
   name: string;
   verbs: readonly string[];

@@ -39,33 +39,33 @@ function signed(value: number | null | undefined, text: (size: number) => string
   return value == null ? "–" : `${value < 0 ? "−" : "+"}${text(Math.abs(value))}`;
 }
 
-const WHOSE = { id: "whose", header: "Of", width: "30%" };
+const WHOSE = { id: "whose", header: "Of" };
 const BAND_HINT = `how much came between the first and the last decile of what was said: ${percent(HELD)} should`;
 
 const GOODPUT: Column<OfGoodput>[] = [
   { ...WHOSE, cell: (row) => nameOf(row) },
-  { id: "predictions", header: "Predictions", number: true, cell: (row) => count(row.predictions), hint: "measured for a minute or more" },
+  { id: "predictions", header: "Predictions", number: true, width: "88px", cell: (row) => count(row.predictions), hint: "measured for a minute or more" },
   {
-    ...{ id: "error", header: "Median error", number: true, hint: "of what was predicted" },
+    ...{ id: "error", header: "Median error", number: true, width: "100px", hint: "of what was predicted" },
     cell: (row) => (row.median_error_pct == null ? "–" : `${fixed(row.median_error_pct, 1)} %`),
   },
   {
-    ...{ id: "bias", header: "Bias", number: true, from: "tablet", hint: "above 0 more came than was predicted" },
+    ...{ id: "bias", header: "Bias", number: true, width: "96px", from: "tablet", hint: "above 0 more came than was predicted" },
     cell: (row) => signed(row.median_bias_pct, (size) => `${fixed(size, 1)} %`),
   },
-  { id: "band", header: "In the band", cell: (row) => <Band coverage={row.coverage} of={row.with_band} />, hint: BAND_HINT },
+  { id: "band", header: "In the band", width: "150px", cell: (row) => <Band coverage={row.coverage} of={row.with_band} />, hint: BAND_HINT },
 ];
 
 const STARTS: Column<OfStarts>[] = [
   { ...WHOSE, cell: (row) => nameOf(row) },
-  { id: "predictions", header: "Predictions", number: true, cell: (row) => count(row.predictions), hint: "that came true or are late" },
-  { id: "error", header: "Median error", number: true, cell: (row) => duration(row.median_error_seconds) },
+  { id: "predictions", header: "Predictions", number: true, width: "88px", cell: (row) => count(row.predictions), hint: "that came true or are late" },
+  { id: "error", header: "Median error", number: true, width: "100px", cell: (row) => duration(row.median_error_seconds) },
   {
-    ...{ id: "bias", header: "Bias", number: true, from: "tablet", hint: "above 0 they came later" },
+    ...{ id: "bias", header: "Bias", number: true, width: "96px", from: "tablet", hint: "above 0 they came later" },
     cell: (row) => signed(row.median_bias_seconds, duration),
   },
-  { id: "late", header: "Late", number: true, cell: (row) => count(row.late), hint: "still waiting though the last decile is over" },
-  { id: "band", header: "In the band", cell: (row) => <Band coverage={row.coverage} of={row.predictions} />, hint: BAND_HINT },
+  { id: "late", header: "Late", number: true, width: "48px", cell: (row) => count(row.late), hint: "still waiting though the last decile is over" },
+  { id: "band", header: "In the band", width: "150px", cell: (row) => <Band coverage={row.coverage} of={row.predictions} />, hint: BAND_HINT },
 ];
 
 const key = (row: OfGoodput | OfStarts) => `${row.gpu_type ?? ""} ${row.model_family ?? ""}`;

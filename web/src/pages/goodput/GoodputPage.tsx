@@ -1,9 +1,9 @@
 // How much useful training the cluster does, what that is worth over a static split, and how far the model that says so is off.
 
 import { useSearch } from "@tanstack/react-router";
-import { type ReactNode, useMemo } from "react";
-import { useOverview } from "../../api/queries";
-import { type Asked, Box, Empty, Loading } from "../../parts/Panel";
+import { useMemo } from "react";
+import { Clocked } from "../../parts/Clocked";
+import { type Asked, Box, Empty } from "../../parts/Panel";
 import { USUAL_WINDOW, type WindowName, WindowPicker } from "../../parts/WindowPicker";
 import { type Usage, useLedger } from "../overview/asked";
 import { AgainstSplit } from "./AgainstSplit";
@@ -28,17 +28,11 @@ export default function GoodputPage() {
         <span className="space" />
         <WindowPicker value={window} />
       </header>
-      <Clocked at={at}>
+      <Clocked at={at} height={600}>
         <Panels at={at} window={window} group={group} />
       </Clocked>
     </div>
   );
-}
-
-/** Spans until now are told by the server's clock, which the overview tells. What it holds is not rendered anew whenever the overview is asked. */
-function Clocked({ at, children }: { at: string | undefined; children: ReactNode }) {
-  const overview = useOverview();
-  return at || overview.data || overview.error ? children : <Loading height={600} />;
 }
 
 function Panels({ at, window, group }: { at: string | undefined; window: WindowName; group: Group }) {

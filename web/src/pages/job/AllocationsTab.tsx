@@ -25,7 +25,7 @@ interface Row {
   came: { goodput: number; points: number } | undefined;
 }
 
-const NODES_SHOWN = 2;
+const NODES_SHOWN = 1;
 
 export default function AllocationsTab({ job, at }: TabProps) {
   const allocations = useAllocations(job, at);
@@ -72,8 +72,8 @@ function rowsOf(items: readonly AllocationRecord[], means: ReturnType<typeof rea
 const COLUMNS: Column<Row>[] = [
   {
     id: "attempt",
-    header: "attempt",
-    width: "68px",
+    header: "#",
+    width: "44px",
     number: true,
     hint: "its output stands in the logs",
     cell: ({ attempt, of }) => (
@@ -82,18 +82,18 @@ const COLUMNS: Column<Row>[] = [
       </Link>
     ),
   },
-  { id: "since", header: "since", width: "132px", cell: ({ of }) => <When at={of.granted_at} /> },
+  { id: "since", header: "since", width: "128px", cell: ({ of }) => <When at={of.granted_at} /> },
   {
     id: "lasted",
     header: "for",
-    width: "80px",
+    width: "84px",
     number: true,
     cell: ({ of, until }) => `${duration(until - seconds(of.granted_at))}${of.ended_at ? "" : " …"}`,
   },
   {
     id: "gpus",
     header: "GPUs",
-    width: "92px",
+    width: "80px",
     number: true,
     cell: ({ of, before }) => (before && before.gpus !== of.gpus ? `${count(before.gpus)} → ${count(of.gpus)}` : count(of.gpus)),
   },
@@ -110,7 +110,7 @@ const COLUMNS: Column<Row>[] = [
   {
     id: "nodes",
     header: "nodes",
-    width: "190px",
+    width: "170px",
     from: "tablet",
     cell: ({ of }) => (
       <span className="job-nodes">
@@ -137,7 +137,7 @@ const COLUMNS: Column<Row>[] = [
   {
     id: "came",
     header: "came",
-    width: "120px",
+    width: "112px",
     number: true,
     hint: "the mean of what was measured, and how far that is from what was predicted",
     cell: ({ of, came }) => <Came predicted={of.predicted_goodput_tokens_per_second} came={came} />,
@@ -157,7 +157,7 @@ const COLUMNS: Column<Row>[] = [
   {
     id: "start",
     header: "start",
-    width: "76px",
+    width: "64px",
     number: true,
     from: "desktop",
     hint: "from the grant to the first step",
@@ -172,8 +172,8 @@ const COLUMNS: Column<Row>[] = [
     hint: "of the checkpoint that it began from",
     cell: ({ of }) => (of.resumed_from_step == null ? "start" : count(of.resumed_from_step)),
   },
-  { id: "plan", header: "plan", width: "92px", cell: ({ of }) => (of.plan_id ? <PlanLink id={of.plan_id} /> : "–") },
-  { id: "cause", header: "why", width: "320px", cell: ({ of }) => <span title={of.cause}>{of.cause}</span> },
+  { id: "plan", header: "plan", width: "84px", cell: ({ of }) => (of.plan_id ? <PlanLink id={of.plan_id} /> : "–") },
+  { id: "cause", header: "why", cell: ({ of }) => <span title={of.cause}>{of.cause}</span> },
 ];
 
 function Came({ predicted, came }: { predicted: number; came: Row["came"] }) {

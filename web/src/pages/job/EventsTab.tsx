@@ -13,6 +13,7 @@ import { verbShown } from "../events/verbs";
 import type { TabProps } from "./JobPage";
 import { hasEnded, useChain, useJobEvents } from "./asks";
 import { gather } from "./pages";
+import { without } from "./words";
 
 /** What people look for; the server takes twenty verbs at most. */
 const GROUPS: Record<string, readonly string[]> = {
@@ -31,6 +32,7 @@ export default function EventsTab({ job, at }: TabProps) {
   const group = q !== undefined && q in GROUPS ? q : undefined;
   const verbs = group && GROUPS[group]!.join(",");
   const events = useJobEvents(job, verbs, at);
+  const columns = useMemo(() => columnsOf(job.name), [job.name]);
   const gathered = useMemo(() => gather(events), [events]);
   const choose = (seq: number | undefined) =>
     void navigate({ to: ".", search: (before) => ({ ...before, event: seq === undefined ? undefined : String(seq) }), resetScroll: false });
@@ -76,7 +78,7 @@ export default function EventsTab({ job, at }: TabProps) {
                 <DataTable
                   label={`Events of ${job.name}`}
                   rows={items}
-                  columns={COLUMNS}
+                  columns={columns}
                   keyOf={(event) => String(event.seq)}
                   onOpen={(event) => choose(event.seq)}
                   selected={chosen === undefined ? undefined : String(chosen)}
@@ -101,11 +103,11 @@ export default function EventsTab({ job, at }: TabProps) {
   );
 }
 
-const COLUMNS: Column<EventRecord>[] = [
-  { id: "at", header: "when", width: "132px", cell: (event) => <When at={event.at} /> },
-  { id: "verb", header: "what", width: "176px", cell: (event) => <Verb verb={event.verb} /> },
-  { id: "message", header: "in words", width: "320px", cell: (event) => <span title={event.message}>{event.message}</span> },
-  { id: "actor", header: "who", width: "120px", from: "tablet", cell: (event) => <span title={event.actor}>{event.actor}</span> },
+const columnsOf = (name: string): Column<EventRecord>[] => [
+  { id: "at", header: "when", width: "128px", cell: (event) => <When at={event.at} /> },
+  { id: "verb", header: "what", width: "184px", from: "tablet", cell: (event) => <Verb verb={event.verb} /> },
+  { id: "message", header: "in words", cell: (event) => <span title={event.message}>{without(name, event.message)}</span> },
+  { id: "actor", header: "who", width: "124px", from: "tablet", cell: (event) => <Who actor={event.actor} /> },
   { id: "of", header: "node, plan", width: "150px", from: "tablet", cell: (event) => <Named event={event} /> },
   {
     id: "chain",
@@ -127,6 +129,12 @@ function Verb({ verb }: { verb: string }) {
       <span aria-hidden>{glyph}</span> {verb.replace(/^job\./, "").replaceAll("_", " ")}
     </span>
   );
+}
+
+function Who({ actor }: { actor: string }) {
+  const [kind, id] = actor.split(":");
+  if (kind === "node" && id) return <NodeLink node={id} name={`node ${id.slice(-8)}`} />;
+  return <span title={actor}>{actor.replace(/^user:/, "")}</span>;
 }
 
 function Named({ event }: { event: EventRecord }) {

@@ -5,6 +5,7 @@ import { useMemo, useRef } from "react";
 import { colourOf } from "../../lib/colour";
 import { serverNow } from "../../lib/clock";
 import { count } from "../../lib/format";
+import { Clocked } from "../../parts/Clocked";
 import { Empty, Panel } from "../../parts/Panel";
 import type { TabProps } from "./JobPage";
 import { Charts } from "./Charts";
@@ -20,7 +21,15 @@ const NONE: never[] = [];
 const NAMES = Object.keys(SPANS) as Span[];
 const WORDS: Record<Span, string> = { "1h": "1 h", "24h": "24 h", all: "all its life" };
 
-export default function GoodputTab({ job, at }: TabProps) {
+export default function GoodputTab(props: TabProps) {
+  return (
+    <Clocked at={props.at} height={620}>
+      <Goodput {...props} />
+    </Clocked>
+  );
+}
+
+function Goodput({ job, at }: TabProps) {
   const { span = "all" } = useSearch({ from: "/jobs/$id" });
   const navigate = useNavigate();
   const look = (back: Span) => void navigate({ to: ".", search: (before) => ({ ...before, span: back }), replace: true, resetScroll: false });
@@ -41,7 +50,7 @@ export default function GoodputTab({ job, at }: TabProps) {
     return { from, to, track: track(points, to), segments: segments(held ?? NONE, points, to).filter((one) => one.to > from) };
     // The axis goes on with the measurements, not with the clock.
   }, [points, held, span, at, job.ended_at, job.submitted_at]);
-  const marks = useMemo(() => marksOf(events.data ?? NONE), [events.data]);
+  const marks = useMemo(() => marksOf(job.name, events.data ?? NONE), [job.name, events.data]);
 
   return (
     <div className="grid">

@@ -100,14 +100,16 @@ function rangeOf(job: JobDetail): string {
 function Eta({ job }: { job: JobDetail }) {
   const end = useEnd(job, undefined).data;
   const now = useNow();
-  const left = (at: string | null | undefined) => (at ? duration((Date.parse(at) - now) / 1_000) : "later than was looked");
+  const left = (at: string) => duration((Date.parse(at) - now) / 1_000);
   if (end?.p50) {
     return (
       <Fact name="ETA">
         <span title={absolute(end.p50)}>{left(end.p50)}</span>{" "}
-        <span className="muted" title="first and last decile of the forecast">
-          ({left(end.p10)} – {left(end.p90)})
-        </span>
+        {end.p10 && (
+          <span className="muted" title="first and last decile of the forecast">
+            ({left(end.p10)} {end.p90 ? `– ${left(end.p90)}` : "or later"})
+          </span>
+        )}
       </Fact>
     );
   }
@@ -222,7 +224,7 @@ function Start({ waiting }: { waiting: NonNullable<JobDetail["waiting"]> }) {
   return (
     <span>
       Starts <Until at={waiting.p50} />
-      {waiting.p10 && <span className="muted"> ({until(waiting.p10)} – {waiting.p90 ? until(waiting.p90) : "later than was looked"})</span>}
+      {waiting.p10 && <span className="muted"> ({until(waiting.p10)} {waiting.p90 ? `– ${until(waiting.p90)}` : "or later"})</span>}
       {waiting.position != null && <span className="muted">, place {fixed(waiting.position, 0)} in the line</span>}.
     </span>
   );

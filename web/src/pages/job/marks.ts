@@ -3,6 +3,7 @@
 import type { EventRecord } from "../../api/client";
 import type { Mark } from "../../chart/marks";
 import { seconds } from "./shape";
+import { without } from "./words";
 
 const BAD = new Set(["job.gang_broken", "job.hung", "job.failed", "job.mistaken", "job.loss_not_finite"]);
 const WARN = new Set(["job.preempted", "job.stopping", "job.held", "job.requeued", "job.straggler", "job.loss_spike"]);
@@ -12,11 +13,11 @@ export interface JobMark extends Mark {
   seq: number;
 }
 
-export function marksOf(events: readonly EventRecord[]): JobMark[] {
+export function marksOf(name: string, events: readonly EventRecord[]): JobMark[] {
   return events.map((event) => ({
     seq: event.seq,
     at: seconds(event.at),
-    label: event.message,
+    label: without(name, event.message),
     tone: BAD.has(event.verb) ? "bad" : WARN.has(event.verb) ? "warn" : "plain",
   }));
 }

@@ -4,6 +4,11 @@ import type { Job } from "../../api/client";
 import { count, layoutOf, si } from "../../lib/format";
 import type { Configuration } from "./asks";
 
+/** What happened to a job, without its name: that stands above all of its page. */
+export function without(name: string, message: string): string {
+  return message.startsWith(`${name} `) ? message.slice(name.length + 1) : message;
+}
+
 /** "dp4 pp2 · b256". */
 export function configurationOf(of: Configuration | null | undefined): string {
   return of ? `${layoutOf(of.layout, of.execution, true)} · b${count(of.global_batch_sequences)}` : "";

@@ -13,7 +13,6 @@ import { COLUMNS } from "./columns";
 import { type JobsFilter, psCommand, useJobs } from "./list";
 import { FINAL_STATES, LIVE_STATES, asked, pressed, shown, statesOf, toggled } from "./order";
 import { PastJobs } from "./PastJobs";
-import "./jobs.css";
 
 type Totals = NonNullable<ReturnType<typeof useJobs>["data"]>["totals"];
 
@@ -79,7 +78,7 @@ function PresentJobs({ filter, states, sort, onChange }: PresentProps) {
           list.items.length === 0 ? (
             <Nothing filter={filter} totals={list.totals} />
           ) : (
-            <div className="jobs-table" aria-busy={jobs.isPlaceholderData}>
+            <div aria-busy={jobs.isPlaceholderData}>
               <DataTable
                 label="Jobs"
                 testId="jobs-table"

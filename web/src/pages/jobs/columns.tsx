@@ -10,9 +10,9 @@ import type { Row } from "./list";
 
 export const COLUMNS: readonly Column<Row>[] = [
   { id: "name", header: "Job", sort: "name", cell: (row) => <JobLink id={row.id} name={row.name} /> },
-  { id: "state", header: "State", width: "98px", cell: (row) => <State state={row.state} cause={row.state_cause ?? null} /> },
-  { id: "owner", header: "Owner", sort: "owner", width: "84px", from: "desktop", cell: (row) => <Only by="user" name={row.owner} /> },
-  { id: "project", header: "Project", sort: "project", width: "84px", from: "desktop", cell: (row) => <Only by="project" name={row.project} /> },
+  { id: "state", header: "State", width: "108px", cell: (row) => <State state={row.state} cause={row.state_cause ?? null} /> },
+  { id: "owner", header: "Owner", sort: "owner", width: "76px", from: "desktop", cell: (row) => <Only by="user" name={row.owner} /> },
+  { id: "project", header: "Project", sort: "project", width: "76px", from: "desktop", cell: (row) => <Only by="project" name={row.project} /> },
   {
     id: "gpus",
     header: "GPUs",
@@ -34,9 +34,9 @@ export const COLUMNS: readonly Column<Row>[] = [
     id: "batch",
     header: "Batch",
     hint: "sequences per optimizer step",
-    width: "60px",
+    width: "64px",
     number: true,
-    from: "desktop",
+    from: "wide",
     cell: (row) =>
       row.global_batch_sequences != null && (
         <span title={`${si(row.global_batch_tokens)} tokens`}>{count(row.global_batch_sequences)}</span>
@@ -56,9 +56,9 @@ export const COLUMNS: readonly Column<Row>[] = [
     id: "efficiency",
     header: "Per token",
     hint: "statistical efficiency: what a token is worth, beside one at the reference batch",
-    width: "76px",
+    width: "84px",
     number: true,
-    from: "desktop",
+    from: "wide",
     cell: (row) => row.efficiency != null && times(row.efficiency),
   },
   {
@@ -76,7 +76,7 @@ export const COLUMNS: readonly Column<Row>[] = [
     header: "ETA",
     sort: "eta",
     hint: "predicted, at its present goodput",
-    width: "84px",
+    width: "96px",
     number: true,
     from: "desktop",
     cell: (row) => row.eta_seconds != null && `≈ ${duration(row.eta_seconds)}`,
@@ -91,7 +91,7 @@ export const COLUMNS: readonly Column<Row>[] = [
     from: "desktop",
     cell: (row) => <Ago at={row.submitted_at} suffix="" />,
   },
-  { id: "why", header: "Why, or last change", width: "25%", from: "tablet", cell: (row) => <Why of={row} /> },
+  { id: "why", header: "Why, or last change", from: "tablet", cell: (row) => <Why of={row} /> },
 ];
 
 /** A press shows what is of the same owner or project alone. */

@@ -16,7 +16,7 @@ const BUSY = "Share of the ten seconds before in which some kernel ran: not how 
 
 const COLUMNS: Column<Gpu>[] = [
   { id: "index", header: "GPU", cell: (gpu) => <span title={gpu.uuid}>{gpu.index}</span>, width: "46px", number: true },
-  { id: "activity", header: "Does", cell: (gpu) => <Activity activity={gpu.activity} />, width: "128px" },
+  { id: "activity", header: "Does", cell: (gpu) => <Activity activity={gpu.activity} />, width: "116px" },
   { id: "job", header: "Job", cell: (gpu) => gpu.job_id && <JobLink id={gpu.job_id} name={gpu.job_name ?? null} /> },
   { id: "busy", header: "Busy", cell: (gpu) => withUnit(gpu.utilisation_pct, "%"), width: "60px", number: true, from: "tablet", hint: BUSY },
   {

@@ -5,19 +5,13 @@ import { memo, useMemo } from "react";
 import type { EventRecord } from "../../api/client";
 import { CopyAs } from "../../parts/CopyAs";
 import { type Column, DataTable } from "../../parts/DataTable";
-import { JobLink, NodeLink, PlanLink } from "../../parts/Name";
 import { Empty, Panel } from "../../parts/Panel";
 import { Ago } from "../../parts/Time";
+import { NEWS, verbShown } from "../events/verbs";
 import { useNewest } from "./asked";
 
 const ROWS = 12;
-
-function About({ event }: { event: EventRecord }) {
-  if (event.job_id) return <JobLink id={event.job_id} name={event.job_name ?? null} />;
-  if (event.node_id) return <NodeLink node={event.node_id} name={event.node_name ?? event.node_id.slice(-8)} />;
-  if (event.plan_id) return <PlanLink id={event.plan_id} />;
-  return null;
-}
+const VERBS = NEWS.join(",");
 
 const COLUMNS: Column<EventRecord>[] = [
   { id: "at", header: "When", width: "76px", cell: (event) => <Ago at={event.at} suffix="" />, hint: "ago" },
@@ -26,20 +20,22 @@ const COLUMNS: Column<EventRecord>[] = [
     header: "What",
     cell: (event) => (
       <Link to="/events" search={{ event: String(event.seq) }} title={`${event.verb}: ${event.message}`} className="newest-message">
+        <span className={`nowrap ${verbShown(event.verb).tone}`} aria-hidden>
+          {verbShown(event.verb).glyph}
+        </span>{" "}
         {event.message}
       </Link>
     ),
   },
-  { id: "about", header: "Of", width: "96px", cell: (event) => <About event={event} /> },
 ];
 
 export const Newest = memo(function Newest({ at }: { at: string | undefined }) {
-  const events = useNewest(ROWS, at);
+  const events = useNewest(VERBS, ROWS, at);
   const asked = useMemo(() => (at ? { ...events, dataUpdatedAt: Number.POSITIVE_INFINITY } : events), [events, at]);
   return (
     <Panel
       title={at ? "Events before" : "Newest events"}
-      note={events.data && `the last ${events.data.items.length}`}
+      note={events.data && `${events.data.items.length} of note`}
       id="newest"
       className="span-4"
       asked={asked}
@@ -47,7 +43,7 @@ export const Newest = memo(function Newest({ at }: { at: string | undefined }) {
       height={ROWS * 28 + 28}
       tools={
         <>
-          <CopyAs command={`headway events --limit ${ROWS}`} path={`/api/v1/events?limit=${ROWS}`} />
+          <CopyAs command={`headway events --verb ${VERBS} --limit ${ROWS}`} path={`/api/v1/events?verb=${VERBS}&limit=${ROWS}`} />
           <Link to="/events">all events</Link>
         </>
       }

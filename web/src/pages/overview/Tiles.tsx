@@ -3,7 +3,7 @@
 import { Link } from "@tanstack/react-router";
 import type { Overview } from "../../api/client";
 import { onSteps, stepsSince } from "../../chart/grid";
-import { count, duration, fixed, gpuHours, percent, si, times } from "../../lib/format";
+import { brief, count, duration, gpuHours, percent, si, times } from "../../lib/format";
 import { idleGpus } from "../../lib/incident";
 import { useNow } from "../../lib/clock";
 import { PlanLink } from "../../parts/Name";
@@ -38,10 +38,11 @@ function courseOf(figures: Figures | undefined, window: WindowName) {
     if (!figures) return { spark: undefined, delta: undefined };
     const { at, stepSeconds, points, before } = figures;
     const from = new Date(Date.parse(at) - seconds * 1_000).toISOString();
-    const values = onSteps(points, stepSeconds, stepsSince(from, at, stepSeconds, points), pick);
+    const times = stepsSince(from, at, stepSeconds, points);
+    const values = onSteps(points, stepSeconds, times, pick);
     const share = changeOf(values, before.map((point) => pick(point) ?? null));
     return {
-      spark: { values, label: `${name} over the ${words} before` },
+      spark: { values, label: `${name} over the ${times.length * stepSeconds < seconds ? duration(times.length * stepSeconds) : words} before` },
       delta: share === undefined ? undefined : { share, than: `the ${words} before those`, ...(better ? { better } : {}) },
     };
   };
@@ -136,13 +137,20 @@ function Waiting({ now, window, course }: { now: Overview; window: WindowName; c
       note={`for ${count(now.gpus_waited_for)} GPUs at least, while ${count(idleGpus(now))} are idle`}
       {...course}
     >
-      {waits && waits.p50_seconds != null && waits.p99_seconds != null && (
-        <p className="muted" data-testid="queue-waits" title={`waits of the ${count(waits.jobs)} jobs that got their first GPUs in the ${WINDOWS[window].words} before`}>
-          they waited {duration(waits.p50_seconds)}; 1 in 100 more than {duration(waits.p99_seconds)}
+      {waits && waits.p50_seconds != null && (
+        <p className="muted" data-testid="queue-waits" title={`jobs that got their first GPUs in the ${WINDOWS[window].words} before`}>
+          the {count(waits.jobs)} that started waited {duration(waits.p50_seconds)} in the median{tailOf(waits)}
         </p>
       )}
     </Tile>
   );
+}
+
+/** What the unlucky waited, where there are enough of them to say so. */
+function tailOf({ jobs, p90_seconds: p90, p99_seconds: p99 }: { jobs: number; p90_seconds?: number | null; p99_seconds?: number | null }): string {
+  if (jobs >= 100 && p99 != null) return `; 1 in 100 more than ${duration(p99)}`;
+  if (jobs >= 10 && p90 != null) return `; 1 in 10 more than ${duration(p90)}`;
+  return "";
 }
 
 function Lost({ ledger, before, window }: { ledger: Usage | undefined; before: Usage | undefined; window: WindowName }) {
@@ -191,7 +199,7 @@ function Planning({ now }: { now: Overview }) {
   const { planner, plans_waiting: waiting, plan_id: plan } = now;
   const first = waiting[0];
   const at = planner?.newest_plan_at;
-  const takes = planner?.round_median_seconds == null ? "" : `, a round takes ${fixed(planner.round_median_seconds, 1)} s`;
+  const takes = planner?.round_median_seconds == null ? "" : `, a round takes ${brief(planner.round_median_seconds)}`;
   return (
     <Tile
       testId="tile-plan"

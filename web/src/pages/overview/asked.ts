@@ -68,7 +68,6 @@ export function useWaits(window: WindowName) {
       return (answer as Schemas["Overview"]).series?.waits ?? null;
     },
     refetchInterval: FIGURES_SECONDS * 1_000,
-    placeholderData: keepPreviousData,
   });
 }
 
@@ -102,11 +101,11 @@ export function useLedgerBefore(window: WindowName, at: string | undefined, enab
   });
 }
 
-/** The newest events, or the newest before a past moment. */
-export function useNewest(limit: number, at: string | undefined) {
+/** The newest events of some kinds, or the newest before a past moment. */
+export function useNewest(verb: string, limit: number, at: string | undefined) {
   return useQuery({
-    queryKey: ["events", "newest", limit, at],
-    queryFn: () => unwrap(api.GET("/api/v1/events", { params: { query: { limit, ...(at ? { until: at } : {}) } } })),
+    queryKey: ["events", "newest", verb, limit, at],
+    queryFn: () => unwrap(api.GET("/api/v1/events", { params: { query: { verb, limit, ...(at ? { until: at } : {}) } } })),
     refetchInterval: at ? false : 15_000,
     placeholderData: keepPreviousData,
   });

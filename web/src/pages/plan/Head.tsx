@@ -4,7 +4,7 @@ import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { Overview, Plan } from "../../api/client";
 import { useNow } from "../../lib/clock";
-import { count, duration, percent, signedPercent } from "../../lib/format";
+import { brief, count, duration, percent, signedPercent } from "../../lib/format";
 import { planningStands } from "../../lib/incident";
 import { CopyAs } from "../../parts/CopyAs";
 import { PlanLink } from "../../parts/Name";
@@ -142,10 +142,6 @@ function Fact({ name, hint, children }: { name: string; hint?: string | undefine
   );
 }
 
-function seconds(value: number): string {
-  return value < 10 ? `${value.toFixed(1)} s` : duration(value);
-}
-
 /** Whether plans come at all, and how fast: a plan that is old since planning stands is no good plan. */
 function Rounds({ overview }: { overview: Overview }) {
   const now = useNow();
@@ -153,7 +149,7 @@ function Rounds({ overview }: { overview: Overview }) {
   const stands = planningStands(overview, now);
   if (!planner) return null;
   const { round_median_seconds: median, round_p99_seconds: slow, rounds_measured: measured } = planner;
-  const times = median != null && slow != null && `${seconds(median)} in the median, ${seconds(slow)} at p99, of ${count(measured)}`;
+  const times = median != null && slow != null && `${brief(median)} in the median, ${brief(slow)} at p99, of ${count(measured)}`;
   return (
     <Fact
       name="rounds"

@@ -3,7 +3,7 @@
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useEffect, useRef } from "react";
 import type { Explanation, Job } from "../../api/client";
-import { duration, percent } from "../../lib/format";
+import { day, duration, percent } from "../../lib/format";
 import { Act, type Doing } from "../../parts/Act";
 import { CopyAs } from "../../parts/CopyAs";
 import { JobLink, NodeLink, PlanLink } from "../../parts/Name";
@@ -145,7 +145,7 @@ function Start({ explanation, job }: { explanation: Explanation; job: JobDetail 
       <StartSentence of={told} why={why} />
       {all && all.predictions > 0 && all.coverage != null && (
         <p className="muted">
-          Of the {all.predictions} starts predicted since {new Date(data.from).toLocaleDateString()}, {percent(all.coverage)} came within their band
+          Of the {all.predictions} starts predicted since {day(data.from)}, {percent(all.coverage)} came within their band
           {all.median_error_seconds != null && `; half were off by less than ${duration(all.median_error_seconds)}`}
           {all.late > 0 && `; ${all.late} are late`}. <Link to="/goodput">How predictions fare</Link>
         </p>

@@ -64,7 +64,7 @@ export default function QueuePage() {
             list.items.length === 0 ? (
               <Nothing list={list} filter={filter} />
             ) : (
-              <div className={job === undefined ? "queue-table queue-table-wide" : "queue-table"} aria-busy={queue.isPlaceholderData}>
+              <div aria-busy={queue.isPlaceholderData}>
                 <DataTable
                   label="Waiting jobs, those expected to start first on top"
                   testId="queue-table"

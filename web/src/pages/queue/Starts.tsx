@@ -52,7 +52,7 @@ export function Band({ of, now }: { of: Foretold; now: number }) {
   const { p10, p50, p90 } = of;
   if (!p10 || late(of, now) !== undefined) return null;
   const [from, to] = [Math.max(0, left(p10, now)), p90 ? Math.max(0, left(p90, now)) : undefined];
-  const title = `four of five starts fall between ${absolute(p10)} and ${p90 ? absolute(p90) : "later than was looked"}`;
+  const title = p90 ? `four of five starts fall between ${absolute(p10)} and ${absolute(p90)}` : `nine of ten starts fall after ${absolute(p10)}; no end was worked out`;
   return (
     <span className="queue-band" title={title}>
       <Drawn from={from} median={p50 ? left(p50, now) : undefined} to={to} />
@@ -98,8 +98,8 @@ export function StartSentence({ of, why }: { of: Foretold; why?: string | null |
   if (!p50) return <p>Starts in {within(p10)} at the earliest, and more likely much later.</p>;
   return (
     <p>
-      Starts in {within(p10)} to {p90 ? within(p90) : "later than was looked"}, as likely before as after <b>{within(p50)}</b>.{" "}
-      <span className="muted">Four of five starts should fall within the band.</span>
+      Starts in {within(p10)} {p90 ? <>to {within(p90)}</> : "or later"}, as likely before as after <b>{within(p50)}</b>.{" "}
+      <span className="muted">{p90 ? "Four of five starts should fall within the band." : "Nine of ten starts should come after the first of these."}</span>
     </p>
   );
 }

@@ -1,7 +1,7 @@
 // The window beside the one before it: what changed, by cause and for whom.
 
 import { useNavigate } from "@tanstack/react-router";
-import { fixed, gpuHours, percent, signedPercent } from "../../lib/format";
+import { amount, gpuHours, percent, signedPercent } from "../../lib/format";
 import { Bars } from "../../parts/Bars";
 import { Empty, Panel } from "../../parts/Panel";
 import { When } from "../../parts/When";
@@ -128,11 +128,11 @@ function Table({ now, then }: { now: Usage; then: Usage }) {
 }
 
 function hours(value: number): string {
-  return value === 0 ? "–" : fixed(value, value < 10 ? 2 : 0);
+  return value === 0 ? "–" : amount(value);
 }
 
 function signed(value: number): string {
-  return `${value < 0 ? "−" : "+"}${fixed(Math.abs(value), Math.abs(value) < 10 ? 2 : 0)}`;
+  return `${value < 0 ? "−" : "+"}${amount(Math.abs(value))}`;
 }
 
 function change({ before, now }: Pair): string {

@@ -3,7 +3,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
 import { type Layer, Stack } from "../../chart/Stack";
-import { count, fixed, gpuHours, percent } from "../../lib/format";
+import { amount, count, fixed, gpuHours, percent } from "../../lib/format";
 import { Bars } from "../../parts/Bars";
 import { CopyAs } from "../../parts/CopyAs";
 import { Empty, Panel } from "../../parts/Panel";
@@ -152,7 +152,7 @@ function Matrix({ usage, jobs, by }: { usage: Usage; jobs: Usage | undefined; by
   if (rows.length === 0) return <Empty>No GPU was granted to a job in this window.</Empty>;
   const total = usage.total_gpu_hours;
   const jobsOf = new Map(jobs?.items.map((row) => [row[by], row.jobs]));
-  const hours = (value: number) => (value > 0 ? fixed(value, value < 10 ? 2 : 0) : "–");
+  const hours = (value: number) => (value > 0 ? amount(value) : "–");
   const columns: ReportColumn<Line>[] = [
     { id: "name", header: BYS.find((one) => one.by === shown)?.name ?? shown, cell: (row) => <Named by={shown} value={row.name} />, sum: "in all" },
     { id: "jobs", header: "jobs", number: true, hint: "that have a part in it", cell: (row) => count(shown === by ? jobsOf.get(row.name) : undefined) },

@@ -179,7 +179,7 @@ const CERTIFICATES: readonly Column<Certificate>[] = [
   },
   { id: "issued", header: "Issued", width: "120px", from: "tablet", cell: (one) => <When at={one.issued_at} /> },
   { id: "ends", header: "Ends", width: "110px", cell: (one) => (one.revoked_at ? <Ago at={one.revoked_at} /> : <Until at={one.expires_at} />) },
-  { id: "epoch", header: "Joined", number: true, width: "80px", from: "desktop", hint: "how often it has joined", cell: (one) => `${count(one.epoch)}×` },
+  { id: "epoch", header: "Joined", number: true, width: "80px", from: "desktop", hint: "how often it has joined", cell: (one) => (one.fleet ? "–" : `${count(one.epoch)}×`) },
   { id: "authority", header: "Signed by", width: "110px", from: "desktop", cell: (one) => (one.authority ? <Short text={one.authority} /> : <span className="muted">before a restore</span>) },
   { id: "acts", header: "Actions", width: "100px", cell: (one) => !one.revoked_at && <RevokeCertificate of={one} /> },
 ];

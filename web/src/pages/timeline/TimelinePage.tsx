@@ -3,6 +3,7 @@
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { count } from "../../lib/format";
+import { Clocked } from "../../parts/Clocked";
 import { Empty, Panel } from "../../parts/Panel";
 import { queryOf } from "../../lib/commands";
 import { type Group, LIVE_SECONDS, changes, useFaults, useFigures, useTimeline } from "./asked";
@@ -20,6 +21,17 @@ const SETTLED_MS = 300;
 const NOTHING: never[] = [];
 
 export default function TimelinePage() {
+  const { at } = useSearch({ from: "/timeline" });
+  return (
+    <div data-testid="page-timeline">
+      <Clocked at={at} height={620}>
+        <Timeline />
+      </Clocked>
+    </div>
+  );
+}
+
+function Timeline() {
   const { group = "job", from, to, project, at } = useSearch({ from: "/timeline" });
   const navigate = useNavigate({ from: "/timeline" });
   const wanted = useMemo(() => wantedOf(from, to), [from, to]);
@@ -65,7 +77,7 @@ export default function TimelinePage() {
   ].filter(Boolean);
   const query = { group, project, limit: "200", from: settled && new Date(settled.from).toISOString(), to: settled && new Date(settled.to).toISOString() };
   return (
-    <div data-testid="page-timeline">
+    <>
       <header className="page-head">
         <h1>Timeline</h1>
         <span className="muted">{at ? "what was, until the moment that is viewed" : live ? "follows the present; what is dashed is predicted" : "stands still; what is dashed is predicted"}</span>
@@ -124,7 +136,7 @@ export default function TimelinePage() {
           As JSON
         </a>
       </div>
-    </div>
+    </>
   );
 }
 

@@ -85,6 +85,7 @@ export function LogView({ feed, version, ranks, folds, wraps, timed, follows, sh
     onChoose(address === chosen ? undefined : address);
   };
   const onKey = (event: KeyboardEvent) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const step = { j: 1, k: -1 }[event.key];
     if (step === undefined) return;
     event.preventDefault();
