@@ -1,5 +1,9 @@
 //! Strangers who open connections, send half of a request, or lie about its length: nobody who is known notices.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::support::{START, TestDatabase, allocation};
 use headway_engine::Change;
-use headway_engine::record::{Expectation, Job, ModelFamily, Realised};
+use headway_engine::record::{Entered, Expectation, Job, ModelFamily, Realised, Transition};
 use headway_scheduler::store::{MetStart, PredictedStart, Store};
 use headway_types::{
-    Generation, GpuCount, GpuType, IdSource, JobId, Seconds, Term, Timestamp, TokensPerSecond, example,
+    Generation, GpuCount, GpuType, IdSource, JobId, JobStateKind, Seconds, Term, Timestamp, TokensPerSecond, example,
 };
 
 async fn store() -> (Store, Term) {
@@ -102,4 +102,32 @@ async fn the_first_prediction_of_a_wait_is_held_against_the_next_grant() {
     assert_eq!(store.met_starts(second(100.0), second(200.0)).await.unwrap(), [came], "the wait ended with the first");
     assert_eq!(store.met_starts(second(150.5), second(200.0)).await.unwrap(), []);
     assert_eq!(store.prune_predicted_starts(second(2.0)).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_wait_is_from_the_queue_to_the_first_gpus() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(1);
+    let (soon, late, again, node) = (ids.job(START), ids.job(START), ids.job(START), ids.node(START));
+    let queued_at = |job, at: f64| {
+        let entered = Entered::Job { job, state: JobStateKind::Queued, generation: Generation(0) };
+        Change::Transition(Transition { at: second(at), entered })
+    };
+    let granted = |job, generation, at: f64| {
+        let allocation = allocation(job, node, generation);
+        Change::Allocation(Arc::new(headway_engine::record::Allocation { granted_at: second(at), ..allocation }))
+    };
+    let jobs = [soon, late, again].map(|job| Change::Job(Arc::new(queued(job))));
+    store.commit(term, &jobs).await.unwrap();
+    store.commit(term, &[queued_at(soon, 10.0), queued_at(late, 0.0), queued_at(again, 0.0)]).await.unwrap();
+    let grants = [granted(soon, 1, 20.0), granted(late, 1, 110.0), granted(again, 1, 5.0), granted(again, 2, 90.0)];
+    store.commit(term, &grants).await.unwrap();
+    let waits = store.first_waits(second(15.0), second(200.0)).await.unwrap();
+    let [median, nine_of_ten, most] = waits.quantiles.map(|wait| wait.unwrap().0);
+    // 10 s and 110 s; who came back had waited before.
+    assert_eq!(waits.jobs, 2);
+    for (told, is) in [(median, 60.0), (nine_of_ten, 100.0), (most, 109.0)] {
+        assert!((told - is).abs() < 1e-6, "{told} for {is}");
+    }
+    assert_eq!(store.first_waits(second(15.0), second(100.0)).await.unwrap().jobs, 1);
 }

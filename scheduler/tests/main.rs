@@ -4,12 +4,10 @@
 mod arrays;
 mod backup;
 mod dependencies;
-mod flood;
 mod goodput;
 mod postgres;
 mod series;
 mod server;
-mod spans;
 mod store;
 mod support;
 mod transitions;

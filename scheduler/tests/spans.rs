@@ -1,5 +1,9 @@
 //! Spans as a collector hears of them: one of a few lines, which decodes what a whole server exports. One test, since a process has one log.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::time::Duration;
 
 use crate::support::TestDatabase;

@@ -42,6 +42,19 @@ fact_pages_of_promises_name_tests_and_files_that_exist() {
     done
 }
 
+# Where files are linked into one binary, cargo looks for none by itself.
+fact_every_file_of_tests_is_run() {
+    local manifest directory file name
+    for manifest in $(cd "$root" && git ls-files '*Cargo.toml' | xargs grep -l '^autotests = false'); do
+        directory=$root/$(dirname "$manifest")/tests
+        for file in "$directory"/*.rs; do
+            name=$(basename "$file" .rs)
+            [ "$name" = main ] || grep -q "^mod $name;" "$directory/main.rs" || grep -q "^name = \"$name\"" "$root/$manifest" ||
+                { echo "$file is run by nobody"; return 1; }
+        done
+    done
+}
+
 # It replaces the allocator to count what tests take.
 fact_only_tests_depend_on_the_crate_that_counts_memory() {
     local manifest

@@ -3,6 +3,7 @@
 //! idempotency key: a demo that was stopped goes on where the cluster's time is.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -44,6 +45,39 @@ const PROJECTS: [Group; 4] = [
     ("evaluation", Some(64), 32, 1.0, &["frances"]),
 ];
 
+/// In a data directory that is a demo's.
+const MARK: &str = "demo";
+
+/// Refuses a directory that holds another cluster: a demo runs its time ahead, makes people of its own and submits what nobody asked for.
+pub fn claim(root: &Path) -> Result<(), Failure> {
+    let mark = root.join(MARK);
+    if root.join("postgres").exists() && !mark.exists() {
+        let taken = format!("{} holds the data of a cluster, which is no demo", root.display());
+        return Err(Failure::new(Kind::Conflict, taken).hint("give the demo another directory: --data-dir DIRECTORY"));
+    }
+    std::fs::write(&mark, "headway up --demo\n")
+        .map_err(|error| anyhow::Error::new(error).context("marking the demo's directory"))?;
+    Ok(())
+}
+
+/// Asks until there is an answer: a scheduler that starts again, a busy one, or one whose database is away is asked again.
+async fn patiently<T>(ask: impl AsyncFn() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    let mut told = false;
+    loop {
+        let error = match ask().await {
+            Err(error @ ClientError::Unreachable { .. }) => error,
+            Err(ClientError::Problem(problem)) if problem.status >= 500 || problem.status == 429 => {
+                ClientError::Problem(problem)
+            }
+            answer => return answer,
+        };
+        if !std::mem::replace(&mut told, true) {
+            aside!("headway: demo: asking again until the scheduler answers: {error}");
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// Somebody who submits.
 struct Person {
     project: &'static str,
@@ -56,6 +90,8 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
     let goodput = Contender::read("goodput", &[]).map_err(|error| Failure::new(Kind::Usage, error.to_string()))?;
     let people = people(url, admin).await?;
     let begun = now(admin).await?;
+    // Other nodes draw other work.
+    let drawn = groups.iter().map(|group| u64::from(group.nodes.0) * u64::from(group.gpus_per_node.0)).sum::<u64>();
     let mut days: BTreeMap<i64, Vec<Job>> = BTreeMap::new();
     let mut operator = Operator::new(admin, begun);
     let mut submitted = seconds(begun) - BACKLOG;
@@ -63,16 +99,11 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let at = match now(admin).await {
-            Ok(at) => at,
-            // It comes back, or `up` says that it does not.
-            Err(ClientError::Unreachable { .. }) => continue,
-            Err(error) => return Err(error.into()),
-        };
+        let at = now(admin).await?;
         let until = seconds(at);
         for day in day(submitted)..=day(until) {
             if !days.contains_key(&day) {
-                sweep(&people[people.len() - 1], day).await?;
+                sweep(&people[people.len() - 1], drawn, day).await?;
             }
             let work = days.entry(day).or_insert_with(|| Named::Day.draw(day as u64, &cluster, &PLENTY).jobs);
             let begins = day as f64 * DAY;
@@ -80,13 +111,15 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
             let due: Vec<(usize, &Job)> = work.iter().enumerate().filter(|job| due(&job)).collect();
             for (number, job) in due {
                 let person = &people[(number * 7 + number / 5) % people.len()];
-                let key = format!("demo-{day}-{number}");
+                let key = format!("demo-{drawn}-{day}-{number}");
                 submit(person, &key, told(person, number, spec::to_json(&goodput.spec(job, &cluster)))).await?;
             }
         }
         submitted = until;
         days.retain(|one, _| *one >= day(until));
-        operator.look(at).await?;
+        if let Err(error) = operator.look(at).await {
+            aside!("headway: demo: nodes stay as they are: {error}");
+        }
     }
 }
 
@@ -106,12 +139,13 @@ async fn people(url: &str, admin: &Client) -> Result<Vec<Person>, Failure> {
     for (project, quota_gpus, borrow_gpus, weight, members) in PROJECTS {
         let rules =
             ProjectRequest { quota_gpus, borrow_gpus, weight, parent: None, floor_gpus: 0, max_per_user_gpus: None };
-        unless_there(admin.create_project(project, &rules).await)?;
+        patiently(async || unless_there(admin.create_project(project, &rules).await)).await?;
         for member in members {
-            admin.set_user(member, TokenScope::User).await?;
-            admin.set_member(project, member, ProjectRole::User).await?;
-            for token in admin.tokens(Some(member)).await?.iter().filter(|token| token.name == "demo") {
-                admin.revoke_token(&token.id.to_string()).await?;
+            patiently(async || admin.set_user(member, TokenScope::User).await).await?;
+            patiently(async || admin.set_member(project, member, ProjectRole::User).await).await?;
+            let tokens = patiently(async || admin.tokens(Some(member)).await).await?;
+            for token in tokens.iter().filter(|token| token.name == "demo") {
+                patiently(async || admin.revoke_token(&token.id.to_string()).await).await?;
             }
             let request = TokenRequest {
                 name: "demo".into(),
@@ -119,7 +153,7 @@ async fn people(url: &str, admin: &Client) -> Result<Vec<Person>, Failure> {
                 user: Some((*member).into()),
                 ttl_s: None,
             };
-            let secret = admin.create_token(&request).await?.secret;
+            let secret = patiently(async || admin.create_token(&request).await).await?.secret;
             people.push(Person { project, client: Client::new(url, &secret)? });
         }
     }
@@ -146,7 +180,7 @@ fn told(person: &Person, number: usize, mut spec: Value) -> Value {
 }
 
 /// A handful of small runs that nobody tells anything of, and what looks at their results.
-async fn sweep(person: &Person, day: i64) -> Result<(), Failure> {
+async fn sweep(person: &Person, drawn: u64, day: i64) -> Result<(), Failure> {
     let script = |name: String, seconds: u32| {
         json!({
             "version": 1, "name": name, "project": person.project, "resources": {"gpus": 1},
@@ -156,24 +190,23 @@ async fn sweep(person: &Person, day: i64) -> Result<(), Failure> {
     let name = format!("sweep-{day}");
     let mut sweep = script(name.clone(), 4_500);
     sweep["array"] = json!("0-23%6");
-    submit(person, &format!("demo-{day}-sweep"), sweep).await?;
+    submit(person, &format!("demo-{drawn}-{day}-sweep"), sweep).await?;
     let mut report = script(format!("report-{day}"), 900);
     report["after"] = json!([{"job": name, "on": "success"}]);
-    submit(person, &format!("demo-{day}-report"), report).await
+    submit(person, &format!("demo-{drawn}-{day}-report"), report).await
 }
 
-/// What a project's rules refuse is told, and the day goes on; a scheduler that does not answer is asked again.
+/// What a project's rules refuse is told, and the day goes on. What an earlier start submitted in other words is there already.
 async fn submit(person: &Person, key: &str, spec: Value) -> Result<(), Failure> {
-    loop {
-        match person.client.submit_json(&spec, Some(key)).await {
-            Ok(_) => return Ok(()),
-            Err(ClientError::Problem(problem)) if problem.status < 500 => {
+    match patiently(async || person.client.submit_json(&spec, Some(key)).await).await {
+        Ok(_) => Ok(()),
+        Err(ClientError::Problem(problem)) => {
+            if problem.status != 409 {
                 aside!("headway: demo: {} was not taken: {}", spec["name"], problem.detail);
-                return Ok(());
             }
-            Err(ClientError::Problem(_) | ClientError::Unreachable { .. }) => tokio::time::sleep(LOOK).await,
-            Err(error) => return Err(error.into()),
+            Ok(())
         }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -189,23 +222,23 @@ impl<'a> Operator<'a> {
         Self { client, next: seconds(begun) + SERVICE.0 / 4.0, reserved: false }
     }
 
-    async fn look(&mut self, at: DateTime<Utc>) -> Result<(), Failure> {
+    async fn look(&mut self, at: DateTime<Utc>) -> Result<(), ClientError> {
         let now = seconds(at);
         if now < self.next {
             return Ok(());
         }
-        let mut nodes = self.client.nodes().await?;
+        self.next = now + SERVICE.1;
+        let mut nodes = patiently(async || self.client.nodes().await).await?;
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let serviced = nodes.iter().find(|node| node.policy_reason.as_deref() == Some(SERVICED));
         if let Some(node) = serviced {
-            self.client.uncordon(&node.name).await?;
             self.next = now + SERVICE.0;
-            return Ok(());
+            return patiently(async || self.client.uncordon(&node.name).await).await.map(drop);
         }
         let usable: Vec<_> = nodes.iter().filter(|node| node.policy == NodePolicyKind::Schedulable).collect();
         if let Some(node) = usable.get((now / SERVICE.0) as usize * 11 % usable.len().max(1)) {
             let request = DrainRequest { reason: Some(SERVICED.into()), deadline: None, within_seconds: None };
-            self.client.drain(&node.name, &request).await?;
+            patiently(async || self.client.drain(&node.name, &request).await).await?;
         }
         if !std::mem::replace(&mut self.reserved, true) {
             let request = ReservationRequest {
@@ -217,15 +250,14 @@ impl<'a> Operator<'a> {
                 maintenance: true,
                 ..ReservationRequest::default()
             };
-            unless_there(self.client.reserve(&request).await)?;
+            patiently(async || unless_there(self.client.reserve(&request).await)).await?;
         }
-        self.next = now + SERVICE.1;
         Ok(())
     }
 }
 
 async fn now(client: &Client) -> Result<DateTime<Utc>, ClientError> {
-    Ok(client.overview().await?.at)
+    Ok(patiently(async || client.overview().await).await?.at)
 }
 
 fn seconds(at: DateTime<Utc>) -> f64 {
@@ -240,6 +272,16 @@ fn day(seconds: f64) -> i64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_demo_takes_no_other_clusters_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        claim(dir.path()).unwrap();
+        std::fs::create_dir(dir.path().join("postgres")).unwrap();
+        claim(dir.path()).unwrap();
+        std::fs::remove_file(dir.path().join(MARK)).unwrap();
+        assert_eq!(claim(dir.path()).unwrap_err().kind, Kind::Conflict);
+    }
 
     /// What the demo submits is what people can submit, and its names are new every day.
     #[test]

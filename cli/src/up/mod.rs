@@ -160,6 +160,9 @@ pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
     // Before anything is started: the scheduler would say it to its log alone.
     up.spans.collector()?;
     let directory = DataDirectory::open(up.data_dir.clone())?;
+    if up.demo {
+        demo::claim(directory.root())?;
+    }
     for (address, flag) in [(up.listen, "--listen"), (up.agent_listen, "--agent-listen")] {
         free(address, flag)?;
     }

@@ -89,6 +89,8 @@ impl Holders<'_> {
 
 #[cfg(test)]
 mod tests {
+    use headway_api::agent::GpuReading;
+
     use super::*;
     use crate::http::fixtures;
 
@@ -105,6 +107,17 @@ mod tests {
         let words: Vec<&str> = told.activity.iter().map(|place| told.activities[*place as usize].as_str()).collect();
         assert_eq!(words, ["training", "training", "idle_no_demand", "broken"]);
         assert_eq!((told.healthy, told.utilisation_pct), (vec![true, true, true, false], vec![None; 4]));
+    }
+
+    #[test]
+    fn what_a_gpu_measured_stands_in_its_own_row() {
+        let view = fixtures::running();
+        let node = view.nodes.values().next().expect("a node");
+        let second = node.node.inventory.gpus.iter().find(|gpu| gpu.index == 1).expect("a second GPU").uuid.clone();
+        let reading = GpuReading { gpu: second, busy: Some(0.505), celsius: None, watts: None, memory_used: None };
+        let measured = Measured { at: view.at, gpus: [reading].into() };
+        let told = of(&view, None, |_| Some(measured.clone()));
+        assert_eq!(told.utilisation_pct, [None, Some(50.5), None, None]);
     }
 
     #[test]
