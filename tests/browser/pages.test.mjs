@@ -179,6 +179,7 @@ describe("of a cluster at work", () => {
           if (after < before * KEPT) wrong.push(`${url}, stale: of ${before} things to read ${after} are left`);
           if ((await page.locator("[data-loading]").count()) > 0) wrong.push(`${url}, stale: something blanks`);
           wire.mend();
+          await comeBack(page);
           await page.getByTestId("stale").waitFor({ state: "detached" });
           await page.getByTestId("connection").getByText("live").waitFor();
           return wrong;

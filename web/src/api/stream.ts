@@ -63,9 +63,25 @@ async function follow(
       clearTimeout(timer);
     }
     onState("lost");
-    await new Promise((resolve) => setTimeout(resolve, pause));
+    await rest(pause);
     pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
   }
+}
+
+/** A while, or until somebody comes back to the page or the network does. */
+function rest(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    const over = () => {
+      clearTimeout(timer);
+      removeEventListener("online", over);
+      document.removeEventListener("visibilitychange", seen);
+      resolve();
+    };
+    const seen = () => !document.hidden && over();
+    const timer = setTimeout(over, ms);
+    addEventListener("online", over);
+    document.addEventListener("visibilitychange", seen);
+  });
 }
 
 /** Calls `heard` for each piece that passes. */

@@ -2,6 +2,7 @@
 
 import { useNavigate } from "@tanstack/react-router";
 import { type KeyboardEvent, type PointerEvent, type ReactNode, memo, useId, useMemo, useState } from "react";
+import type { Texture } from "../lib/colour";
 import { si } from "../lib/format";
 import { AsTable } from "./AsTable";
 import type { Line } from "./Chart";
@@ -20,6 +21,8 @@ export interface Layer {
   /** In the legend instead of the name: a link, mostly. */
   label?: ReactNode;
   colour: string;
+  /** Drawn over the colour, where several have the same. */
+  texture?: Texture;
   values: (number | null)[];
 }
 
@@ -185,17 +188,15 @@ interface DrawingProps extends Required<Pick<Props, "times" | "stepSeconds" | "l
 /** What does not follow the pointer, and is painted once per answer. */
 const Drawing = memo(function Drawing(props: DrawingProps) {
   const { times, stepSeconds, layers, lines, marks, plot, areas, width, height, format, missing } = props;
-  const hatch = useId();
+  const id = useId();
   const begin = times[0]!;
   const end = times[times.length - 1]! + stepSeconds;
   const across = (at: number) => plot.x((at - begin) / stepSeconds);
   return (
     <g>
-      <pattern id={hatch} width="8" height="8" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-        <line y2="8" className="stack-hatch" />
-      </pattern>
+      <Patterns id={id} />
       {missing.map(([begin, end]) => (
-        <rect key={begin} x={plot.x(begin)} y={TOP} width={plot.x(end) - plot.x(begin)} height={height - TOP - BOTTOM} fill={`url(#${hatch})`} />
+        <rect key={begin} x={plot.x(begin)} y={TOP} width={plot.x(end) - plot.x(begin)} height={height - TOP - BOTTOM} fill={`url(#${id}missing)`} />
       ))}
       {valueTicks(plot.most).map((tick) => (
         <g key={tick}>
@@ -211,7 +212,10 @@ const Drawing = memo(function Drawing(props: DrawingProps) {
         </text>
       ))}
       {layers.map((layer, index) => (
-        <path key={layer.key} d={areas[index]} fill={layer.colour} className="stack-layer" />
+        <g key={layer.key}>
+          <path d={areas[index]} fill={layer.colour} className="stack-layer" />
+          {layer.texture && layer.texture !== "plain" && <path d={areas[index]} fill={`url(#${id}${layer.texture})`} />}
+        </g>
       ))}
       {lines.map((line) => (
         <path key={line.name} d={linePath(line.values, plot)} stroke={line.colour} className={line.dashed ? "stack-line stack-dashed" : "stack-line"} />
@@ -224,6 +228,28 @@ const Drawing = memo(function Drawing(props: DrawingProps) {
     </g>
   );
 });
+
+/** What is laid over colours, and over what was not measured. */
+function Patterns({ id }: { id: string }) {
+  const tile = { width: 8, height: 8, patternUnits: "userSpaceOnUse" } as const;
+  return (
+    <defs>
+      <pattern id={`${id}missing`} {...tile} patternTransform="rotate(45)">
+        <line y2="8" className="stack-missing" />
+      </pattern>
+      <pattern id={`${id}rising`} {...tile} patternTransform="rotate(45)">
+        <line y2="8" className="stack-texture" />
+      </pattern>
+      <pattern id={`${id}falling`} {...tile} patternTransform="rotate(-45)">
+        <line y2="8" className="stack-texture" />
+      </pattern>
+      <pattern id={`${id}dotted`} {...tile}>
+        <circle cx="2" cy="2" r="1" className="stack-dot" />
+        <circle cx="6" cy="6" r="1" className="stack-dot" />
+      </pattern>
+    </defs>
+  );
+}
 
 function readout({ index, layer }: Cursor, { times, layers, lines, format = si }: Props): string {
   const at = times[index]!;

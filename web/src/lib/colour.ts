@@ -1,4 +1,4 @@
-// A job has the same colour everywhere and always: by its id. States have colours of their own, with a glyph and a word beside them.
+// A job has the same colour and texture everywhere and always: by its id. States have colours of their own, with a glyph and a word beside them.
 
 const CATEGORIES = 8;
 
@@ -17,6 +17,17 @@ export function category(id: string): number {
 /** As CSS. */
 export function colourOf(id: string): string {
   return `var(--c${category(id)})`;
+}
+
+/** Beyond eight colours jobs differ by what is drawn over them. */
+export type Texture = "plain" | "rising" | "falling" | "dotted";
+export const TEXTURES: readonly Texture[] = ["plain", "rising", "falling", "dotted"];
+
+/** By a second hash, beside that of the colour. */
+export function textureOf(id: string): Texture {
+  let sum = 0;
+  for (let at = 0; at < id.length; at++) sum = (sum * 31 + id.charCodeAt(at)) % 65_521;
+  return TEXTURES[sum % TEXTURES.length]!;
 }
 
 export type Tone = "good" | "warn" | "bad" | "muted" | "plain";

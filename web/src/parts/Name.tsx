@@ -1,7 +1,7 @@
 // Names on one line: what does not fit goes from the middle, since what tells names apart stands at their ends. The whole shows on hover and focus.
 
 import { Link } from "@tanstack/react-router";
-import { colourOf } from "../lib/colour";
+import { colourOf, textureOf } from "../lib/colour";
 import "./name.css";
 
 const TAIL = 8;
@@ -18,11 +18,16 @@ export function Middle({ text }: { text: string }) {
   );
 }
 
+/** How a job is drawn everywhere. */
+export function Swatch({ id }: { id: string }) {
+  return <span className={`swatch texture ${textureOf(id)}`} style={{ backgroundColor: colourOf(id) }} aria-hidden />;
+}
+
 /** A job by name, in its colour. */
 export function JobLink({ id, name }: { id: string; name?: string | null }) {
   return (
     <Link to="/jobs/$id" params={{ id }} className="named" title={name ? `${name} (${id})` : id}>
-      <span className="swatch" style={{ background: colourOf(id) }} aria-hidden />
+      <Swatch id={id} />
       <Middle text={name ?? id.slice(-8)} />
     </Link>
   );

@@ -2,7 +2,7 @@
 
 import { Link } from "@tanstack/react-router";
 import { type ReactNode, useMemo } from "react";
-import { colourOf } from "../../lib/colour";
+import { colourOf, textureOf } from "../../lib/colour";
 import { count } from "../../lib/format";
 import { activityShown } from "../../parts/Activity";
 import { Middle } from "../../parts/Name";
@@ -10,7 +10,7 @@ import { Box, Empty } from "../../parts/Panel";
 import type { Fit } from "./filter";
 import { ACTIVITIES, type Activity, type Fleet, type FleetJob, HEALTHS, census } from "./fleet";
 import { HEALTH_SHOWN } from "./healths";
-import { CIVIDIS, type ColourBy, type Look, type Theme, activityLook, textureOf } from "./palette";
+import { CIVIDIS, type ColourBy, type Look, type Theme, activityLook } from "./palette";
 import type { Change, ClusterSearch } from "./search";
 import { gpus, nodes } from "./words";
 
@@ -166,5 +166,5 @@ function Healths({ fleet, search, change, healths }: Props & { healths: Map<stri
 }
 
 function Swatch({ look }: { look: Look }) {
-  return <span className={`cluster-swatch ${look.texture ?? ""}`} style={{ backgroundColor: look.fill, borderColor: look.edge ?? "transparent" }} aria-hidden />;
+  return <span className={`cluster-swatch texture ${look.texture ?? ""}`} style={{ backgroundColor: look.fill, borderColor: look.edge ?? "transparent" }} aria-hidden />;
 }

@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
-import { category } from "../../lib/colour";
+import { category, textureOf } from "../../lib/colour";
 import { placedFrom } from "./fixture";
 import { fleetOf } from "./fleet";
-import { CIVIDIS, type Theme, contrast, inkOn, lookOf, looks, textureOf } from "./palette";
+import { CIVIDIS, type Theme, contrast, inkOn, lookOf, looks } from "./palette";
 
 const theme: Theme = {
   ...{ panel: "#ffffff", raised: "#eeeeee", line: "#dddddd", edge: "#777777", text: "#111111", muted: "#555555" },

@@ -1,7 +1,7 @@
 // How a cell looks: by its job, by what it does, by how busy it is, or by how its node is. Looks are numbered, so that what has changed is seen at
 // a glance over two arrays.
 
-import { category } from "../../lib/colour";
+import { type Texture as JobTexture, TEXTURES, category, textureOf } from "../../lib/colour";
 import { ACTIVITIES, type Activity, type Fleet, HEALTHS, type Health } from "./fleet";
 
 export type ColourBy = "job" | "activity" | "utilisation" | "health";
@@ -17,9 +17,8 @@ export interface Look {
   crossed?: boolean;
 }
 
-/** Beyond eight colours jobs differ by what is drawn over them; `hatch`: nothing is known. */
-export type Texture = "plain" | "rising" | "falling" | "dotted" | "hatch";
-const TEXTURES: readonly Texture[] = ["plain", "rising", "falling", "dotted"];
+/** A job's, or `hatch`: nothing is known. */
+export type Texture = JobTexture | "hatch";
 const CATEGORIES = 8;
 
 /** The theme's colours, as canvas takes them. */
@@ -53,13 +52,6 @@ export const CIVIDIS = [
   ...["#00224e", "#123570", "#3b496c", "#575d6d", "#707173"],
   ...["#8a8678", "#a59c74", "#c3b369", "#e1cc55", "#fee838"],
 ] as const;
-
-/** A second hash of the id, beside that of the colour. */
-export function textureOf(id: string): Texture {
-  let sum = 0;
-  for (let at = 0; at < id.length; at++) sum = (sum * 31 + id.charCodeAt(at)) % 65_521;
-  return TEXTURES[sum % TEXTURES.length]!;
-}
 
 // Numbers of looks: jobs, then what GPUs do, then steps of utilisation and that it is not known, then classes of nodes.
 const DOES = CATEGORIES * TEXTURES.length;

@@ -6,8 +6,8 @@ import { useMemo } from "react";
 import type { EventRecord } from "../../api/client";
 import { type Layer, Stack } from "../../chart/Stack";
 import { onSteps, stepsSince } from "../../chart/grid";
-import { colourOf } from "../../lib/colour";
-import { JobLink, Middle } from "../../parts/Name";
+import { colourOf, textureOf } from "../../lib/colour";
+import { JobLink, Middle, Swatch } from "../../parts/Name";
 import { type Asked, Empty, Failed, Panel } from "../../parts/Panel";
 import { FIGURES_SECONDS, type Group, type History } from "./asked";
 import { marksOf } from "./marks";
@@ -63,7 +63,7 @@ function Groups({ value }: { value: Group }) {
 function ProjectLink({ project }: { project: string }) {
   return (
     <Link to="/jobs" search={{ project }} className="named">
-      <span className="swatch" style={{ background: colourOf(project) }} aria-hidden />
+      <Swatch id={project} />
       <Middle text={project} />
     </Link>
   );
@@ -82,6 +82,7 @@ function Drawn({ cluster, parts, told }: { cluster: History; parts: History | un
         key: id,
         name,
         colour: colourOf(id),
+        texture: textureOf(id),
         values: onSteps(line.points, parts?.step_seconds ?? step, times, (point) => point.goodput_tokens_per_second),
         label: line.job_id ? <JobLink id={line.job_id} name={name} /> : <ProjectLink project={name} />,
       };

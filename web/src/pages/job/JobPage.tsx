@@ -3,10 +3,9 @@
 import { Link, useParams, useSearch } from "@tanstack/react-router";
 import { type ComponentType, type LazyExoticComponent, Suspense, lazy } from "react";
 import { ApiError } from "../../api/client";
-import { colourOf } from "../../lib/colour";
 import { absolute } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
-import { Middle, NodeLink } from "../../parts/Name";
+import { Middle, NodeLink, Swatch } from "../../parts/Name";
 import { Failed, Loading } from "../../parts/Panel";
 import { State } from "../../parts/State";
 import { Ago } from "../../parts/Time";
@@ -55,7 +54,7 @@ export default function JobPage() {
     <div className="job-page" data-testid="page-job">
       <header className="page-head">
         <h1 className="job-name">
-          <span className="swatch" style={{ background: colourOf(id) }} aria-hidden />
+          <Swatch id={id} />
           <Middle text={job.name} />
         </h1>
         {at ? (
