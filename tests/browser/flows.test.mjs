@@ -163,7 +163,7 @@ test("charts share the cursor that keys move, and what happened leads to its eve
     return chart.locator(".u-over").evaluate((over) => over.style.cursor === "pointer");
   };
   let x = 1;
-  while (x < area.width && !(await pointed(x))) x += 4;
+  while (x < area.width && !(await pointed(x))) x += 8;
   assert.ok(x < area.width, "a mark over the chart");
   await page.mouse.click(area.x + x, area.y + area.height / 2);
   await page.getByTestId("page-events").waitFor();

@@ -178,7 +178,9 @@ function Canvas(props: Drawn & { told: string }) {
 /** Moves the cursor to a moment, on all charts that share it: the types leave out that it may be told to others. */
 function moveTo(made: uPlot, at: number) {
   const move = made.setCursor as (to: { left: number; top: number }, hooks: boolean, others: boolean) => void;
-  move({ left: made.valToPos(at, "x"), top: 0 }, true, true);
+  // A measurement may stand for time before the axis begins.
+  const left = Math.max(0, Math.min(made.over.clientWidth, made.valToPos(at, "x")));
+  move({ left, top: 0 }, true, true);
 }
 
 /** The values under the cursor, and what happened there. */

@@ -46,7 +46,9 @@ function Goodput({ job, at }: TabProps) {
     if (!points) return undefined;
     const to = endOf(job, at);
     const back = SPANS[span];
-    const from = Math.max(seconds(job.submitted_at), back ? to - back / 1_000 : 0);
+    // The first measurement stands for an interval that may have begun before the job came.
+    const begins = Math.min(seconds(job.submitted_at), points[0] ? seconds(points[0].at) : Number.POSITIVE_INFINITY);
+    const from = Math.max(begins, back ? to - back / 1_000 : 0);
     return { from, to, track: track(points, to), segments: segments(held ?? NONE, points, to).filter((one) => one.to > from) };
     // The axis goes on with the measurements, not with the clock.
   }, [points, held, span, at, job.ended_at, job.submitted_at]);
@@ -58,7 +60,7 @@ function Goodput({ job, at }: TabProps) {
         <Panel
           title="Over time"
           id="job-charts"
-          note={points && `${count(points.length)} measurements${at ? ", until then" : ""}`}
+          note={points && `${count(points.length)} measurement${points.length === 1 ? "" : "s"}${at ? ", until then" : ""}`}
           asked={series}
           everySeconds={hasEnded(job.state) || at ? Number.POSITIVE_INFINITY : 10}
           height={620}

@@ -17,7 +17,7 @@ const place: Column<QueuedJob> = {
   id: "place",
   header: "#",
   hint: "place in the whole queue: by predicted start as far as one is known, then by priority and arrival",
-  width: "44px",
+  width: "38px",
   number: true,
   cell: (row) => row.place,
 };
@@ -26,7 +26,7 @@ const gpus: Column<QueuedJob> = {
   id: "gpus",
   header: "GPUs",
   hint: "the fewest and the most that it runs on",
-  width: "84px",
+  width: "72px",
   number: true,
   cell: (row) => (
     <span title={row.gpu_types.length > 0 ? row.gpu_types.join(", ") : "of any type"}>
@@ -73,12 +73,12 @@ const age: Column<QueuedJob> = {
   from: "tablet",
   cell: (row) => <Ago at={row.since} suffix="" />,
 };
-const why: Column<QueuedJob> = { id: "why", header: "Why", width: "34%", from: "tablet", cell: (row) => <Why of={row.waiting} /> };
+const why: Column<QueuedJob> = { id: "why", header: "Why", from: "tablet", cell: (row) => <Why of={row.waiting} /> };
 const starts: Column<QueuedJob> = {
   id: "starts",
   header: "Starts",
   hint: "predicted: as likely before as after",
-  width: "108px",
+  width: "96px",
   number: true,
   cell: (row) => <Median of={row.waiting} now={serverNow()} />,
 };
