@@ -220,11 +220,12 @@ test("a plan is approved with one of its moves left out", async () => {
     return [large, peer].every((job) => items.some((one) => one.id === job.id));
   });
   await cluster.patch("/api/v1/policy", { mode: "advisory" });
-  await cluster.submit(emulatedJob("newcomer", { min: 1, max: 4, priority: 75 }));
+  // For two more that are alike both have to give up some of their GPUs.
+  await cluster.submit({ jobs: ["newcomer-a", "newcomer-b"].map((name) => emulatedJob(name, { min: 1, max: 4, priority: 75 })) });
   const proposal = await until("a proposal that moves both", async () => {
     const { plans_waiting: waiting } = await cluster.get("/api/v1/overview");
     const plan = waiting[0] && (await cluster.get(`/api/v1/plans/${waiting[0]}`));
-    return plan?.moves.filter((move) => move.from_gpus > 0).length >= 2 && plan;
+    return [large, peer].every((job) => plan?.moves.some((move) => move.job_id === job.id && move.to_gpus !== move.from_gpus)) && plan;
   });
   const { gpus } = await cluster.get(`/api/v1/jobs/${large.id}`);
   const { page } = await see(`/plan?plan=${proposal.id}`);
