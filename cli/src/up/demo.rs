@@ -16,6 +16,7 @@ use headway_evidence::{Cluster, Contender, Named, Plenty};
 use headway_types::{NodePolicyKind, ProjectRole, Seconds, TokenScope};
 use serde_json::{Value, json};
 
+use super::written;
 use crate::failure::{Failure, Kind};
 
 /// What is emulated where nobody says.
@@ -65,16 +66,21 @@ async fn patiently<T>(ask: impl AsyncFn() -> Result<T, ClientError>) -> Result<T
     let mut told = false;
     loop {
         let error = match ask().await {
-            Err(error @ ClientError::Unreachable { .. }) => error,
-            Err(ClientError::Problem(problem)) if problem.status >= 500 || problem.status == 429 => {
-                ClientError::Problem(problem)
-            }
+            Err(error) if passes(&error) => error,
             answer => return answer,
         };
         if !std::mem::replace(&mut told, true) {
             aside!("headway: demo: asking again until the scheduler answers: {error}");
         }
         tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn passes(error: &ClientError) -> bool {
+    match error {
+        ClientError::Unreachable { .. } => true,
+        ClientError::Problem(problem) => problem.status >= 500 || problem.status == 429,
+        ClientError::Setup { .. } | ClientError::BadReply { .. } => false,
     }
 }
 
@@ -86,12 +92,11 @@ struct Person {
 
 /// Plays until it is dropped; returns only what it cannot go on with.
 pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<(), Failure> {
-    let cluster = cluster(groups)?;
+    let nodes = written(groups);
+    let cluster = cluster(&nodes)?;
     let goodput = Contender::read("goodput", &[]).map_err(|error| Failure::new(Kind::Usage, error.to_string()))?;
     let people = people(url, admin).await?;
     let begun = now(admin).await?;
-    // Other nodes draw other work.
-    let drawn = groups.iter().map(|group| u64::from(group.nodes.0) * u64::from(group.gpus_per_node.0)).sum::<u64>();
     let mut days: BTreeMap<i64, Vec<Job>> = BTreeMap::new();
     let mut operator = Operator::new(admin, begun);
     let mut submitted = seconds(begun) - BACKLOG;
@@ -103,7 +108,7 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
         let until = seconds(at);
         for day in day(submitted)..=day(until) {
             if !days.contains_key(&day) {
-                sweep(&people[people.len() - 1], drawn, day).await?;
+                sweep(&people[people.len() - 1], day).await?;
             }
             let work = days.entry(day).or_insert_with(|| Named::Day.draw(day as u64, &cluster, &PLENTY).jobs);
             let begins = day as f64 * DAY;
@@ -111,7 +116,8 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
             let due: Vec<(usize, &Job)> = work.iter().enumerate().filter(|job| due(&job)).collect();
             for (number, job) in due {
                 let person = &people[(number * 7 + number / 5) % people.len()];
-                let key = format!("demo-{drawn}-{day}-{number}");
+                // Other nodes draw other work.
+                let key = format!("demo-{nodes}-{day}-{number}");
                 submit(person, &key, told(person, number, spec::to_json(&goodput.spec(job, &cluster)))).await?;
             }
         }
@@ -123,11 +129,8 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
     }
 }
 
-/// As the evidence writes clusters.
-fn cluster(groups: &[FleetGroup]) -> Result<Cluster, Failure> {
-    let group = |group: &FleetGroup| format!("{}x{}={}", group.gpu_type, group.gpus_per_node, group.nodes);
-    let text = groups.iter().map(group).collect::<Vec<_>>().join(",");
-    text.parse().map_err(|error: headway_evidence::ClusterError| {
+fn cluster(nodes: &str) -> Result<Cluster, Failure> {
+    nodes.parse().map_err(|error: headway_evidence::ClusterError| {
         Failure::new(Kind::Usage, format!("the demo cannot draw work for these nodes: {error}"))
             .hint("emulate GPU types of the built-in catalog")
     })
@@ -180,7 +183,7 @@ fn told(person: &Person, number: usize, mut spec: Value) -> Value {
 }
 
 /// A handful of small runs that nobody tells anything of, and what looks at their results.
-async fn sweep(person: &Person, drawn: u64, day: i64) -> Result<(), Failure> {
+async fn sweep(person: &Person, day: i64) -> Result<(), Failure> {
     let script = |name: String, seconds: u32| {
         json!({
             "version": 1, "name": name, "project": person.project, "resources": {"gpus": 1},
@@ -190,10 +193,10 @@ async fn sweep(person: &Person, drawn: u64, day: i64) -> Result<(), Failure> {
     let name = format!("sweep-{day}");
     let mut sweep = script(name.clone(), 4_500);
     sweep["array"] = json!("0-23%6");
-    submit(person, &format!("demo-{drawn}-{day}-sweep"), sweep).await?;
+    submit(person, &format!("demo-{day}-sweep"), sweep).await?;
     let mut report = script(format!("report-{day}"), 900);
     report["after"] = json!([{"job": name, "on": "success"}]);
-    submit(person, &format!("demo-{drawn}-{day}-report"), report).await
+    submit(person, &format!("demo-{day}-report"), report).await
 }
 
 /// What a project's rules refuse is told, and the day goes on. What an earlier start submitted in other words is there already.
@@ -201,7 +204,7 @@ async fn submit(person: &Person, key: &str, spec: Value) -> Result<(), Failure> 
     match patiently(async || person.client.submit_json(&spec, Some(key)).await).await {
         Ok(_) => Ok(()),
         Err(ClientError::Problem(problem)) => {
-            if problem.status != 409 {
+            if problem.code != "idempotency_key_reused" {
                 aside!("headway: demo: {} was not taken: {}", spec["name"], problem.detail);
             }
             Ok(())

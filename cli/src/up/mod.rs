@@ -295,9 +295,13 @@ async fn introduce(context: Context, name: Option<&str>) -> Result<Option<(Strin
     Ok(known.current.filter(|current| *current != own).map(|current| (own, current)))
 }
 
-fn fleet_arguments(up: &Up, groups: &[FleetGroup], identity: &std::path::Path) -> Vec<String> {
+/// As `--emulate` takes them.
+fn written(groups: &[FleetGroup]) -> String {
     let group = |group: &FleetGroup| format!("{}x{}={}", group.gpu_type, group.gpus_per_node, group.nodes);
-    let groups: Vec<String> = groups.iter().map(group).collect();
+    groups.iter().map(group).collect::<Vec<_>>().join(",")
+}
+
+fn fleet_arguments(up: &Up, groups: &[FleetGroup], identity: &std::path::Path) -> Vec<String> {
     let mut arguments = vec![
         "agent".into(),
         "--server".into(),
@@ -305,7 +309,7 @@ fn fleet_arguments(up: &Up, groups: &[FleetGroup], identity: &std::path::Path) -
         "--identity".into(),
         identity.display().to_string(),
         "--emulate".into(),
-        groups.join(","),
+        written(groups),
         "--failures".into(),
         up.failures.unwrap_or(1.0).to_string(),
     ];
