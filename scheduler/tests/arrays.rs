@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::support::{START, TestDatabase, job};
 use headway_engine::Change;
 use headway_engine::record::{Array, Element, Job, JobState, Tally};
 use headway_scheduler::store::{ArrayFilter, JobFilter, OutOfSight, Store};
 use headway_types::{ArrayId, IdSource, JobId, JobStateKind, Term};
+
+use crate::support::{START, TestDatabase, job};
 
 fn array(ids: &mut IdSource, name: &str, range: &str) -> (Array, Vec<Job>) {
     let row = Array {

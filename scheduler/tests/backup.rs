@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::support::TestDatabase;
 use chrono::{DateTime, Utc};
 use headway_engine::Change;
 use headway_scheduler::backup::{BackupFile, RestoreError, restore, write};
 use headway_scheduler::store::AuditFilter;
 use headway_types::{IdSource, Timestamp};
 use sqlx::{AssertSqlSafe, ConnectOptions};
+
+use crate::support::TestDatabase;
 
 fn moment(seconds: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(1_790_000_000 + seconds, 0).unwrap()

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::support::{START, TestDatabase, job};
 use headway_engine::Change;
 use headway_engine::record::{Awaited, Dependency, DependencyStanding, Job, JobState};
 use headway_scheduler::store::{Store, StoreError};
 use headway_types::spec::Condition;
 use headway_types::{IdSource, JobId, Term, Timestamp};
 use sqlx::ConnectOptions;
+
+use crate::support::{START, TestDatabase, job};
 
 async fn write(store: &Store, term: Term, jobs: &[&Job]) -> Result<(), StoreError> {
     let changes: Vec<Change> = jobs.iter().map(|job| Change::Job(Arc::new((*job).clone()))).collect();

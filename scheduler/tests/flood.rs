@@ -7,7 +7,6 @@ mod support;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use crate::support::TestDatabase;
 use headway_engine::EngineConfig;
 use headway_goodput::catalog::Catalog;
 use headway_scheduler::{Bound, InitialToken, Retention, ServerConfig, Speed, serve_reporting};
@@ -17,6 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
+
+use crate::support::TestDatabase;
 
 const SILENT: usize = 1_000;
 const UNFINISHED: usize = 500;

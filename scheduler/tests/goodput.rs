@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::support::{START, TestDatabase, allocation};
 use headway_engine::Change;
 use headway_engine::record::{Entered, Expectation, Job, ModelFamily, Realised, Transition};
 use headway_scheduler::store::{MetStart, PredictedStart, Store};
 use headway_types::{
     Generation, GpuCount, GpuType, IdSource, JobId, JobStateKind, Seconds, Term, Timestamp, TokensPerSecond, example,
 };
+
+use crate::support::{START, TestDatabase, allocation};
 
 async fn store() -> (Store, Term) {
     let store = TestDatabase::create().await.store().await;

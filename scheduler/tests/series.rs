@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::support::{START, TestDatabase};
 use headway_engine::{Activity, Pulse};
 use headway_scheduler::store::SeriesPoint;
 use headway_types::{
     Configuration, Generation, GpuCount, IdSource, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens,
     TokensPerSecond,
 };
+
+use crate::support::{START, TestDatabase};
 
 fn point(after: f64, generation: u64) -> SeriesPoint {
     let report = StepReport {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::support::{START, TestDatabase};
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_api::client::{Client, VerifyQuery};
 use headway_api::secret::Secret;
@@ -20,6 +19,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig};
+
+use crate::support::{START, TestDatabase};
 
 fn config(database: &TestDatabase) -> ServerConfig {
     ServerConfig {

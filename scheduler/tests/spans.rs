@@ -6,7 +6,6 @@ mod support;
 
 use std::time::Duration;
 
-use crate::support::TestDatabase;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -23,6 +22,8 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::layer::SubscriberExt as _;
+
+use crate::support::TestDatabase;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PARENT: &str = "00f067aa0ba902b7";

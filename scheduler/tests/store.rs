@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 use headway_engine::record::{
     Checkpoint, EventRecord, IdempotencyRecord, JobState, PlanRecord, PlanState, PolicyMode, PolicySettings, Project,
     ProjectAccess, ProjectRules, Release, ReleaseProof, Reservation,
@@ -18,6 +17,8 @@ use headway_types::{
     ProjectRole, ReservationId, Seconds, Term, Timestamp, TokenScope, Tokens,
 };
 use sqlx::ConnectOptions;
+
+use crate::support::{START, TestDatabase, allocation, checkpoint, job, node, training};
 
 fn plan(id: PlanId, state: PlanState) -> PlanRecord {
     let report = PlanReport {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use crate::support::{START, TestDatabase};
 use headway_engine::Change;
 use headway_engine::record::{AllocationPhase, Entered, EventRecord, Transition};
 use headway_scheduler::store::{StatesAt, Store};
@@ -10,6 +9,8 @@ use headway_types::{
     Generation, IdSource, JobId, NodeId, NodePolicyKind, PlanId, Seconds, StandingKind, Term, Timestamp,
 };
 use sqlx::ConnectOptions;
+
+use crate::support::{START, TestDatabase};
 
 fn second(number: u32) -> Timestamp {
     START + Seconds(f64::from(number))

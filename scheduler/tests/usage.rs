@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use crate::support::{START, TestDatabase, allocation, job, node};
 use futures::TryStreamExt;
 use headway_engine::record::{Allocation, Displacer, Notice, NoticeId, Release, ReleaseProof, StopCause};
 use headway_engine::{Change, Tenure};
 use headway_scheduler::store::{BusyReceivers, Store};
 use headway_types::spec::NoticeKind;
 use headway_types::{GpuCount, GpuType, IdSource, Seconds, Timestamp};
+
+use crate::support::{START, TestDatabase, allocation, job, node};
 
 fn second(number: f64) -> Timestamp {
     START + Seconds(number)

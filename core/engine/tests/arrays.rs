@@ -1,12 +1,13 @@
 //! Arrays of jobs, told by hand.
 
-use crate::harness::{Cluster, rigid};
 use headway_engine::event::{ArrayDeed, Request};
 use headway_engine::record::{Array, JobState};
 use headway_engine::{Refusal, Reply};
 use headway_types::spec::{After, ArraySpec, Condition, Limits};
 use headway_types::{AgentCommand, ArrayId, Fault, GroupOutcome, GroupPhase, JobId, JobSpec, JobStateKind, ReasonCode};
 use proptest::prelude::*;
+
+use crate::harness::{Cluster, rigid};
 
 fn array(name: &str, range: &str, parallel: Option<u32>) -> JobSpec {
     let array = ArraySpec { indices: range.parse().unwrap(), parallel };

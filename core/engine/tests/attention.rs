@@ -1,11 +1,12 @@
 //! What a person is told to look at first.
 
-use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::attention::{Attention, Kind, Severity};
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, PolicySettings};
 use headway_planner::makes_due;
 use headway_types::{Blame, Condition, ConditionKind, Fault, GroupOutcome, GroupPhase, PolicyMode, Seconds};
+
+use crate::harness::{Cluster, inventory, node_id, rigid};
 
 fn attention(cluster: &Cluster) -> Attention {
     cluster.engine.view().attention(20, |_| true)

@@ -1,6 +1,5 @@
 //! What a job's noise does to its batch and its learning rate, and how the script hears of it.
 
-use crate::harness::{Cluster, inventory, spec, training};
 use headway_engine::event::Request;
 use headway_engine::record::{PolicyMode, PolicySettings};
 use headway_goodput::efficiency::learning_rate_factor;
@@ -10,6 +9,8 @@ use headway_types::{
     AgentCommand, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, NodeReport, NoiseSample, Seconds,
     Sequences, Tokens,
 };
+
+use crate::harness::{Cluster, inventory, spec, training};
 
 /// A noise scale in sequences.
 fn noise(phi: f64) -> NoiseSample {

@@ -1,9 +1,10 @@
 //! A token budget is kept: no theory of what small batches are worth ends a job before it has seen its tokens.
 
-use crate::harness::{Cluster, spec, training};
 use headway_engine::record::JobState;
 use headway_types::spec::{BatchRange, Target, TargetCount, Training};
 use headway_types::{Generation, GroupOutcome, JobId, Sequences, Tokens};
+
+use crate::harness::{Cluster, spec, training};
 
 const BUDGET: f64 = 1_024_000.0;
 /// Sequences of 256 tokens that are the budget.

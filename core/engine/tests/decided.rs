@@ -1,9 +1,10 @@
 //! What was decided stands while it comes about, and what comes together is decided together.
 
-use crate::harness::{Cluster, answer, elastic, gpus, resize, rigid, spec, training};
 use headway_engine::event::{Known, Request};
 use headway_engine::record::JobState;
 use headway_types::{GpuCount, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds};
+
+use crate::harness::{Cluster, answer, elastic, gpus, resize, rigid, spec, training};
 
 /// A job on 2 of 8 GPUs that is being stopped for 4.
 fn growing(cluster: &mut Cluster) -> JobId {

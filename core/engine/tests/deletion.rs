@@ -1,6 +1,5 @@
 //! Nodes that are gone for good: what speaks against deleting them, and what is left of them.
 
-use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::event::{Actor, Ends, Event, Request, RequestId, ReservationRequest};
 use headway_engine::outcome::NodeDeleted;
 use headway_engine::record::{JobState, NodePolicy};
@@ -9,6 +8,8 @@ use headway_planner::{Amount, SiteRow};
 use headway_types::{
     AgentCommand, Generation, GpuCount, GpuHealth, GroupOutcome, GroupPhase, JobId, NodeReport, Seconds, StopMode,
 };
+
+use crate::harness::{Cluster, inventory, node_id, rigid};
 
 fn delete(cluster: &mut Cluster, node: u64) -> Reply {
     cluster.request(Request::DeleteNode { node: node_id(node), reason: Some("scrapped".into()) })

@@ -1,11 +1,12 @@
 //! Jobs that come before others, told by hand.
 
-use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Event, Known, Request};
 use headway_engine::record::{DependencyStanding, JobState};
 use headway_engine::{Refusal, Reply};
 use headway_types::spec::{After, Condition, Limits};
 use headway_types::{Fault, GroupOutcome, GroupPhase, JobId, JobSpec, ReasonCode};
+
+use crate::harness::{Cluster, rigid};
 
 fn after(name: &str, on: &[(&str, Condition)]) -> JobSpec {
     let after = on.iter().map(|(job, on)| After { job: (*job).into(), on: *on }).collect();

@@ -1,10 +1,11 @@
 //! What a job is told of GPUs that others took from it.
 
-use crate::harness::{Cluster, follow, gpus, of, rigid};
 use headway_engine::GpuTime;
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, ProjectRules, StopCause};
 use headway_types::{Fault, Generation, GpuCount, GpuSeconds, GroupOutcome, JobId};
+
+use crate::harness::{Cluster, follow, gpus, of, rigid};
 
 /// A job on all four GPUs, and one of a project that is sure of them, for which the first is stopped.
 fn displaced() -> (Cluster, JobId, JobId) {

@@ -1,9 +1,10 @@
 //! What a decision expects of a job's goodput is written down with what came of it, each time it is over.
 
-use crate::harness::{Cluster, spec, training};
 use headway_engine::event::Request;
 use headway_engine::record::ModelFamily;
 use headway_types::{GroupOutcome, JobId, Seconds, Sequences};
+
+use crate::harness::{Cluster, spec, training};
 
 /// A job on four GPUs that trains for so many seconds.
 fn trained(seconds: u64) -> (Cluster, JobId) {

@@ -1,12 +1,13 @@
 //! What projects, floors, budgets and long waits bring about, told by hand.
 
-use crate::harness::{Cluster, answer, elastic, follow, gpus, inventory, of, rigid};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, PolicySettings, ProjectRules, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_planner::{Amount, Label, Policy, SiteRow};
 use headway_types::spec::Priority;
 use headway_types::{Fault, Generation, GpuCount, GpuSeconds, GroupOutcome, GroupPhase, JobId, Seconds};
+
+use crate::harness::{Cluster, answer, elastic, follow, gpus, inventory, of, rigid};
 
 fn put(cluster: &mut Cluster, name: &str, rules: ProjectRules) -> Reply {
     cluster.request(Request::PutProject { name: name.into(), rules, expected: None })

@@ -1,6 +1,5 @@
 //! Rounds that give no plan: an incident that people see, after which the next round asks less, and waits where it would fail at once.
 
-use crate::harness::{Cluster, answer, elastic, node_id, rigid};
 use headway_engine::EngineConfig;
 use headway_engine::event::{Actor, Event, Known, Request, RequestId};
 use headway_engine::record::JobState;
@@ -9,6 +8,8 @@ use headway_types::spec::Priority;
 use headway_types::{
     GpuUuid, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, NodeSlice, Placement, PlanId, ReasonCode, Seconds,
 };
+
+use crate::harness::{Cluster, answer, elastic, node_id, rigid};
 
 fn submit(name: &str, gpus: u32) -> Event {
     let body = Request::Submit { jobs: vec![rigid(name, gpus)], idempotency: None, known: Known::default() };

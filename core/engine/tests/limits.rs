@@ -1,6 +1,5 @@
 //! Limits by which a job hears of its end, stalls, or has left its GPUs idle for too long.
 
-use crate::harness::{Cluster, rigid, spec, training};
 use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};
@@ -8,6 +7,8 @@ use headway_types::spec::{LeastUse, Limits, Notice, NoticeSignal, NoticeTo};
 use headway_types::{
     AgentCommand, Fault, Generation, GroupOutcome, GroupPhase, JobId, JobSpec, NodeReport, Seconds, StopMode,
 };
+
+use crate::harness::{Cluster, rigid, spec, training};
 
 fn limited(limits: Limits) -> JobSpec {
     JobSpec { limits: Limits { max_restarts: 1, ..limits }, ..rigid("one", 4) }

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::harness::{Cluster, inventory, spec, training};
 use headway_engine::record::{JobState, StopCause};
 use headway_types::report::Flexibility;
 use headway_types::{AgentCommand, Generation, GroupPhase, JobId, NodeReport, Seconds};
+
+use crate::harness::{Cluster, inventory, spec, training};
 
 /// A job that runs in a pipeline where data parallelism is better, and has just been told so.
 fn told_another() -> (Cluster, JobId) {

@@ -1,10 +1,11 @@
 //! Who has access to a project's jobs, by itself and by what it is part of.
 
-use crate::harness::Cluster;
 use headway_engine::event::Request;
 use headway_engine::record::{Openness, Project, ProjectRules};
 use headway_engine::{Refusal, Reply};
 use headway_types::ProjectRole;
+
+use crate::harness::Cluster;
 
 fn project(cluster: &mut Cluster, name: &str, parent: Option<&str>) {
     let rules = ProjectRules { parent: parent.map(Into::into), ..ProjectRules::default() };

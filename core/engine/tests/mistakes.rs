@@ -1,8 +1,9 @@
 //! What a specification names that is not there, or cannot be run: the job's own mistake, once another node says so too.
 
-use crate::harness::{Cluster, rigid, spec, training};
 use headway_engine::record::JobState;
 use headway_types::{Fault, GroupOutcome, GroupPhase};
+
+use crate::harness::{Cluster, rigid, spec, training};
 
 fn ended(fault: Fault) -> GroupPhase {
     GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(1), fault } }

@@ -1,11 +1,12 @@
 //! Notices come with their events, in one outcome, or not at all.
 
-use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::record::{EventRecord, Notice, NoticeId};
 use headway_engine::{Change, Outcome};
 use headway_types::JobId;
 use headway_types::spec::{NoticeKind, Notify};
+
+use crate::harness::{Cluster, rigid};
 
 fn cancelled(cluster: &mut Cluster, job: JobId) -> Outcome {
     let body = Request::Cancel { job, reason: None, grace: None };

@@ -1,11 +1,12 @@
 //! Nodes that say of themselves what cannot be: nobody else is worse off for it.
 
-use crate::harness::{Cluster, inventory, rigid, spec, training};
 use headway_engine::record::JobState;
 use headway_types::command::GroupStatus;
 use headway_types::{
     Generation, GpuUuid, GroupPhase, JobId, NodeInventory, NodeReport, Seconds, Sequences, StepReport, Tokens,
 };
+
+use crate::harness::{Cluster, inventory, rigid, spec, training};
 
 #[test]
 fn a_node_that_offers_what_no_machine_has_is_refused_and_nobody_else_notices() {

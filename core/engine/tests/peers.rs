@@ -1,7 +1,8 @@
 //! Jobs learn from their like what they have not shown themselves.
 
-use crate::harness::{Cluster, elastic, follow, node_id};
 use headway_types::{GpuCount, JobId, NodeCount, Seconds, StepReport};
+
+use crate::harness::{Cluster, elastic, follow, node_id};
 
 /// Seconds that the engine expects of a job's step where another job trains.
 fn expected(cluster: &Cluster, job: JobId, at: JobId) -> f64 {

@@ -1,12 +1,13 @@
 //! Where jobs may run: reservations, pins, exclusions, nodes that failed them, layouts that bind them.
 
-use crate::harness::{Cluster, elastic, follow, gpus, inventory, node_id, of, rigid, spec, training};
 use headway_engine::event::{Ends, JobChange, Request, ReservationRequest};
 use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::report::Flexibility;
 use headway_types::spec::Priority;
 use headway_types::{Capabilities, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, Layout, Seconds};
+
+use crate::harness::{Cluster, elastic, follow, gpus, inventory, node_id, of, rigid, spec, training};
 
 fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> ReservationRequest {
     ReservationRequest {

@@ -1,11 +1,12 @@
 //! Jobs that rounds give no plan with: they are found, set aside by name and tried again; everybody else is planned for.
 
-use crate::harness::{Cluster, elastic, gpus, rigid};
 use headway_engine::EngineConfig;
 use headway_engine::event::{Event, Request};
 use headway_engine::record::JobState;
 use headway_planner::PlanInput;
 use headway_types::{JobId, ReasonCode, Seconds};
+
+use crate::harness::{Cluster, elastic, gpus, rigid};
 
 /// Whether the round computes anything with the job.
 fn plans_for(round: &PlanInput, job: JobId) -> bool {

@@ -1,8 +1,9 @@
 //! Jobs whose steps are read from what they print: they say nothing of themselves.
 
-use crate::harness::{Cluster, rigid, spec, training};
 use headway_engine::record::{JobState, StopCause};
 use headway_types::{AgentCommand, JobId, JobSpec, example};
+
+use crate::harness::{Cluster, rigid, spec, training};
 
 fn printing(mut spec: JobSpec) -> JobSpec {
     spec.roles[0].run.progress = Some(example::progress());

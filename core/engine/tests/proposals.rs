@@ -1,12 +1,13 @@
 //! Plans that wait for a person's word.
 
-use crate::harness::{Cluster, answer, elastic, rigid};
 use headway_engine::Reply;
 use headway_engine::event::{Actor, Event, Request, RequestId};
 use headway_engine::record::{JobState, PlanState, PolicyMode, PolicySettings, ProjectRules};
 use headway_planner::{Freedom, PlanInput};
 use headway_types::spec::Priority;
 use headway_types::{JobId, JobSpec, Plan, Seconds};
+
+use crate::harness::{Cluster, answer, elastic, rigid};
 
 /// A job on all four GPUs, which moves only when somebody approves.
 fn advisory() -> (Cluster, JobId) {

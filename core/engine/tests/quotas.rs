@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Actor, Event, JobChange, Known, Request, RequestId};
 use headway_engine::record::{OverQuota, OwnQuota, PolicySettings, QuotaKind, UserLoad, UserQuota, weight};
 use headway_engine::{Refusal, Reply};
 use headway_types::spec::ArraySpec;
 use headway_types::{JobId, JobSpec};
 use proptest::prelude::*;
+
+use crate::harness::{Cluster, rigid};
 
 /// A cluster without nodes in which ada may have so much and everybody else the usual.
 fn allowing(jobs: u32, bytes: u64) -> Cluster {

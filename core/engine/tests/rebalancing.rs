@@ -1,6 +1,5 @@
 //! What people may ask of a rebalancing, and when running jobs are moved without asking anybody.
 
-use crate::harness::{Cluster, elastic, follow, node_id, rigid};
 use headway_engine::event::{Actor, Event, Known, Rebalancing, Request, RequestId, Scope};
 use headway_engine::record::{AutoApprove, JobState, MoveWindow, PlanState, PolicyMode, PolicySettings};
 use headway_engine::{Refusal, Reply};
@@ -8,6 +7,8 @@ use headway_planner::Force;
 
 use headway_types::spec::Elasticity;
 use headway_types::{GpuCount, GpuSeconds, JobId, JobSpec, PlanId, Seconds, Timestamp};
+
+use crate::harness::{Cluster, elastic, follow, node_id, rigid};
 
 /// Two elastic jobs that train, on six GPUs and on two.
 fn sharing() -> (Cluster, [JobId; 2]) {

@@ -1,11 +1,12 @@
 //! What people ask of jobs, nodes and plans, told by hand.
 
-use crate::harness::{Cluster, elastic, inventory, node_id, rigid};
 use headway_engine::event::{Actor, Event, IdempotencyKey, JobChange, Known, Request, RequestId};
 use headway_engine::record::{Deed, JobState, ProjectRules, Row, StopCause};
 use headway_engine::{Change, Outcome, Refusal, Reply};
 use headway_types::spec::Priority;
 use headway_types::{AgentCommand, Generation, GroupOutcome, GroupPhase, StopMode};
+
+use crate::harness::{Cluster, elastic, inventory, node_id, rigid};
 
 #[test]
 fn a_job_can_be_cancelled_in_every_live_state() {

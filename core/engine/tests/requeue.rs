@@ -1,11 +1,12 @@
 //! Jobs put back into the queue, told by hand.
 
-use crate::harness::{Cluster, rigid};
 use headway_engine::event::{Known, Request};
 use headway_engine::record::{DependencyStanding, JobState, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::spec::{After, Condition, Limits};
 use headway_types::{Fault, GpuSeconds, GroupOutcome, JobId, JobSpec, StopMode};
+
+use crate::harness::{Cluster, rigid};
 
 fn one_try(name: &str, after: &[&str]) -> JobSpec {
     let after = after.iter().map(|job| After { job: (*job).into(), on: Condition::Success }).collect();

@@ -1,10 +1,11 @@
 //! A job's owner wants another size now: no cooldown forbids it.
 
-use crate::harness::{Cluster, elastic, follow, gpus, rigid};
 use headway_engine::event::{ElasticChange, JobChange, Request};
 use headway_engine::{Refusal, Reply};
 use headway_types::spec::{Elasticity, GpuRange};
 use headway_types::{GpuCount, GroupPhase, JobId, JobSpec, Seconds};
+
+use crate::harness::{Cluster, elastic, follow, gpus, rigid};
 
 /// Runs on the GPUs it was first given, and its cooldown forbids every move.
 fn cooling(cluster: &mut Cluster) -> JobId {

@@ -1,10 +1,11 @@
 //! What a new leader must still know, and what churn must not stop.
 
-use crate::harness::{Cluster, answer, inventory, node_id, resize, rigid, spec, training};
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, PolicyMode, PolicySettings, StopCause};
 use headway_engine::{Activity, Change, Event, Refusal, Reply};
 use headway_types::{AgentCommand, GpuCount, GroupOutcome, GroupPhase, NodeReport, Seconds};
+
+use crate::harness::{Cluster, answer, inventory, node_id, resize, rigid, spec, training};
 
 #[test]
 fn a_launch_cut_short_by_a_new_leader_is_finished_with_the_same_port() {

@@ -1,10 +1,11 @@
 //! A backup was restored: nodes have lived on without the store, and all of them are heard before GPUs are granted.
 
-use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::attention::Kind;
 use headway_engine::record::JobState;
 use headway_types::command::GroupStatus;
 use headway_types::{AgentCommand, Generation, GpuUuid, GroupOutcome, GroupPhase, JobId, NodeReport, Seconds};
+
+use crate::harness::{Cluster, inventory, node_id, rigid};
 
 fn group(node: u64, job: JobId, generation: u64, phase: GroupPhase) -> GroupStatus {
     let gpus: Vec<GpuUuid> = inventory(node, 4).gpus.into_iter().map(|gpu| gpu.uuid).collect();

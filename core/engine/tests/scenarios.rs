@@ -1,6 +1,5 @@
 //! One job's life and its accidents, told by hand.
 
-use crate::harness::{Cluster, inventory, node_id, resize, rigid, spec, training};
 use headway_engine::Reply;
 use headway_engine::event::Request;
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
@@ -8,6 +7,8 @@ use headway_types::{
     AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, NodeReport, NoiseSample, Seconds,
     StopMode, Tokens,
 };
+
+use crate::harness::{Cluster, inventory, node_id, resize, rigid, spec, training};
 
 fn failed(message: &str) -> GroupOutcome {
     GroupOutcome::Failed { exit_code: Some(1), fault: Fault::of_job(message) }

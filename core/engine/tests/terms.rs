@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::harness::{Cluster, inventory, node_id, rigid};
 use headway_engine::attention::{Kind, Severity};
 use headway_engine::event::{Event, Request};
 use headway_engine::record::JobState;
 use headway_engine::{Refusal, Reply};
 use headway_types::command::GroupStatus;
 use headway_types::{AgentCommand, Generation, GpuUuid, GroupOutcome, GroupPhase, JobId, NodeId, NodeReport, Term};
+
+use crate::harness::{Cluster, inventory, node_id, rigid};
 
 fn ahead(cluster: &mut Cluster, node: NodeId, term: u64) {
     cluster.feed(Event::AgentAhead { node, name: "node-0".into(), term: Term(term) });

@@ -1,6 +1,5 @@
 //! Whose fault it is: nodes that fail, jobs that fail everywhere, hangs, stragglers, broken GPUs, impostors.
 
-use crate::harness::{Cluster, inventory, node_id, rigid, spec, training};
 use headway_engine::event::{Event, Request};
 use headway_engine::record::{Availability, JobState, Standing, StopCause};
 use headway_engine::{Activity, EngineConfig};
@@ -10,6 +9,8 @@ use headway_types::{
     Blame, BootId, Condition, ConditionKind, Fault, Generation, GpuCount, GpuHealth, GpuType, GroupOutcome, GroupPhase,
     JobId, NodeInventory, NodeReport, Seconds, Sequences,
 };
+
+use crate::harness::{Cluster, inventory, node_id, rigid, spec, training};
 
 fn ended(fault: Fault) -> GroupPhase {
     GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(1), fault } }

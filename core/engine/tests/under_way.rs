@@ -1,9 +1,10 @@
 //! What happens while a round is under way: its input stays as it was, and what comes back is held against what is.
 
-use crate::harness::{Cluster, answer, rigid};
 use headway_engine::event::{Event, Known, Request};
 use headway_engine::record::JobState;
 use headway_types::{JobId, Seconds};
+
+use crate::harness::{Cluster, answer, rigid};
 
 fn cancel(job: JobId) -> Request {
     Request::Cancel { job, reason: None, grace: None }

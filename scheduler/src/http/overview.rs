@@ -17,6 +17,7 @@ use super::conversions::time;
 use super::extract::{Json, Query};
 use super::problem::Problem;
 use super::{HttpState, past};
+use crate::clock::Speed;
 use crate::cluster::Cluster;
 use crate::driver::StandsBy;
 use crate::store::{EventFilter, OutOfSight, PulseMean, Waits};
@@ -67,17 +68,16 @@ pub async fn overview(
     let (view, standing) = (state.cluster.view(), state.cluster.stands_by());
     let troubles = state.cluster.troubles().items();
     let planner = planner(&state.cluster, &view);
-    let clock_speed = state.cluster.clock_speed().factor();
+    let speed = state.cluster.clock_speed();
     // All jobs and GPUs are looked at.
     let told = tokio::task::spawn_blocking(move || {
         let readable = |job: &Job| caller.sees(&view, &job.spec.project, &job.owner) == Seen::Whole;
         let attention = view.attention_beside(troubles, ATTENTION_AT_MOST, readable);
         let mut told = v1::Overview {
-            clock_speed,
             planner: Some(planner),
             standby: standing.as_deref().map(standby),
             series,
-            ..summary(&view, &attention, seq, caller.out_of_sight(&view).as_ref())
+            ..summary(&view, speed, &attention, seq, caller.out_of_sight(&view).as_ref())
         };
         look_at(&mut told, certificates);
         told
@@ -90,7 +90,13 @@ pub async fn overview(
 }
 
 /// Jobs are counted as far as the reader may know of them, GPUs all.
-fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&OutOfSight>) -> v1::Overview {
+fn summary(
+    view: &View,
+    speed: Speed,
+    attention: &Attention,
+    seq: u64,
+    out_of_sight: Option<&OutOfSight>,
+) -> v1::Overview {
     let nodes = || view.nodes.values();
     let mut jobs_by_state = BTreeMap::new();
     let mut waited_for = GpuCount(0);
@@ -104,7 +110,7 @@ fn summary(view: &View, attention: &Attention, seq: u64, out_of_sight: Option<&O
     let pulse = view.pulse();
     v1::Overview {
         at: time(view.at),
-        clock_speed: 1.0,
+        clock_speed: speed.factor(),
         nodes_total: view.nodes.len() as u32,
         nodes_available: nodes().filter(|node| node.node.availability == Availability::Available).count() as u32,
         gpus_total: pulse.gpus_total.0,
@@ -294,10 +300,11 @@ mod tests {
 
     #[test]
     fn the_overview_counts_what_the_snapshot_holds() {
-        let overview = summary(&fixtures::running(), &Attention::default(), 7, None);
+        let speed = Speed::try_new(60.0).unwrap();
+        let overview = summary(&fixtures::running(), speed, &Attention::default(), 7, None);
         assert_eq!((overview.gpus_total, overview.gpus_healthy, overview.gpus_busy), (4, 3, 2));
         assert_eq!(overview.jobs_by_state, BTreeMap::from([("running".into(), 1)]));
-        assert_eq!((overview.goodput_tokens_per_second, overview.seq), (900.0, 7));
+        assert_eq!((overview.goodput_tokens_per_second, overview.seq, overview.clock_speed), (900.0, 7, 60.0));
     }
 
     #[test]

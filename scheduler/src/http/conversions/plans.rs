@@ -42,7 +42,7 @@ pub enum Verdicts {
 /// `view` lends the names of jobs and nodes.
 pub fn plan(of: &PlanRecord, view: &View, verdicts: Verdicts) -> v1::Plan {
     let report = &of.plan.report;
-    let moved: BTreeSet<JobId> = report.moves.iter().map(|each| each.job).collect();
+    let moved = moved(of);
     let told = |job: &JobId| match verdicts {
         Verdicts::All => true,
         Verdicts::Moves => moved.contains(job),
@@ -85,12 +85,15 @@ pub fn plan(of: &PlanRecord, view: &View, verdicts: Verdicts) -> v1::Plan {
     }
 }
 
+fn moved(of: &PlanRecord) -> BTreeSet<JobId> {
+    of.plan.report.moves.iter().map(|each| each.job).collect()
+}
+
 /// Jobs that a plan looked at and gives nothing.
 pub fn left_waiting(of: &PlanRecord) -> BTreeSet<JobId> {
-    let report = &of.plan.report;
-    let moved: BTreeSet<JobId> = report.moves.iter().map(|each| each.job).collect();
+    let moved = moved(of);
     let waits = |(job, each): &(&JobId, &JobVerdict)| each.gpus.0 == 0 && !moved.contains(job);
-    report.jobs.iter().filter(waits).map(|(job, _)| *job).collect()
+    of.plan.report.jobs.iter().filter(waits).map(|(job, _)| *job).collect()
 }
 
 /// Why it was rejected.
