@@ -25,6 +25,7 @@ pub use offer::{FleetGroup, GroupForm, WrittenGroup};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use headway_api::agent::{REQUESTS_OF_NODES, REQUESTS_OF_STRANGERS};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -35,8 +36,8 @@ use crate::servers::Servers;
 use emulation::Emulation;
 use session::{Line, Way};
 
-/// Nodes that share one connection: servers commonly allow a few hundred streams on one.
-const NODES_PER_CONNECTION: usize = 100;
+/// One in so many of the requests that a server answers at once on a connection is a node's: a session that broke may be there for a while.
+const REQUESTS_PER_NODE: u32 = 2;
 /// Inputs of the emulation that may wait; beyond this, sessions wait instead.
 const INPUTS: usize = 4096;
 
@@ -73,8 +74,10 @@ pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Resu
     let emulation = Emulation::new(&config);
     let mut sessions = JoinSet::new();
     let mut channels = Vec::new();
+    let at_once = if servers.certificate().is_some() { REQUESTS_OF_NODES } else { REQUESTS_OF_STRANGERS };
+    let nodes_per_connection = (at_once / REQUESTS_PER_NODE) as usize;
     for (number, node) in emulation.nodes().iter().enumerate() {
-        if number % NODES_PER_CONNECTION == 0 {
+        if number % nodes_per_connection == 0 {
             channels = (0..servers.dialers.len()).map(|at| Way::to(&servers, at)).collect::<Result<_, _>>()?;
         }
         let line = Line::new(number, node, channels.clone(), inputs.clone());

@@ -391,7 +391,7 @@ pub(crate) async fn keep_session(side: &impl Side) {
         } else if refusals == REFUSALS_TOLD {
             tracing::error!(error = %chain(&ended), "this node is not taken, dialling goes on");
         } else if pause == FIRST_PAUSE {
-            tracing::info!(error = %chain(&ended), "no session, dialling goes on");
+            tracing::warn!(error = %chain(&ended), "no session, dialling goes on");
         } else {
             tracing::debug!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
         }

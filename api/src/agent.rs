@@ -26,6 +26,11 @@ pub use join::{FIRST_CONTACT, JoinToken, JoinTokenForm, server_name};
 pub use readings::GpuReading;
 pub use to_wire::registration;
 
+/// What a server answers at once on one connection that a certificate was shown on; the session of a node is one.
+pub const REQUESTS_OF_NODES: u32 = 64;
+/// And on one that none was shown on: who joins, or has a session by a token.
+pub const REQUESTS_OF_STRANGERS: u32 = 2;
+
 /// The generated messages, client and server.
 pub mod wire {
     #![allow(clippy::all, missing_docs)]

@@ -43,7 +43,7 @@ pub use bounds::{BOUNDS, Bound, ELSEWHERE, Form, MOST_JOBS, MOST_TEXT};
 pub use echo::to_json;
 pub use quantity::duration;
 pub use secrets::is_secret_name;
-pub use section::nearest;
+pub use section::{COUNT_AT_MOST, nearest};
 pub use template::{RenderError, literal, render};
 pub use toml::document_toml;
 

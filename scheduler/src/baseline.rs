@@ -1,15 +1,16 @@
-//! The baseline that goodput is held against: what the jobs of the moment are predicted to make on a static split of the nodes, each an equal share at its reference
-//! batch. It is predicted, never measured, and decides nothing.
+//! The baselines that goodput is held against: what the jobs of the moment are predicted to make on the present nodes by rules that know nothing of goodput. They are
+//! predicted, never measured, and decide nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_engine::record::Job;
 use headway_engine::view::View;
+use headway_forecast::{Baselines, RULES};
 use headway_planner::{PlanInput, PlanJob, PlanWork, Premises};
 use headway_types::{GpuCount, JobId, TokensPerSecond};
 
-/// Of more jobs no split is worked out: it would take seconds of a processor.
+/// Of more jobs none is worked out: it would take seconds of a processor.
 pub const JOBS_AT_MOST: usize = 200;
 
 /// What a job would have and make.
@@ -33,11 +34,9 @@ pub fn asked_about(view: &View, round: &PlanInput, record: &Job) -> PlanJob {
 
 /// What each of these jobs that has a model would do on an equal share of the present nodes.
 pub fn static_split(view: &View, records: &[Arc<Job>]) -> BTreeMap<JobId, Share> {
-    let round = view.round();
-    let jobs = records.iter().map(|record| PlanJob { current: None, ..asked_about(view, &round, record) });
-    let jobs: BTreeMap<JobId, PlanJob> = jobs.filter(|job| !job.work.is_opaque()).map(|job| (job.job, job)).collect();
-    let ids: Vec<JobId> = jobs.keys().copied().collect();
-    let split = headway_forecast::static_split(round, jobs.into_values().collect()).unwrap_or_else(|error| {
+    let (round, jobs) = anew(view, records);
+    let ids: Vec<JobId> = jobs.iter().map(|job| job.job).collect();
+    let split = headway_forecast::static_split(round, jobs).unwrap_or_else(|error| {
         tracing::warn!(error = &error as &dyn std::error::Error, "the static split failed");
         BTreeMap::new()
     });
@@ -48,13 +47,37 @@ pub fn static_split(view: &View, records: &[Arc<Job>]) -> BTreeMap<JobId, Share>
     ids.iter().map(|job| (*job, share(job))).collect()
 }
 
+/// What jobs make by a rule; `None`: it failed.
+pub type Made = Option<BTreeMap<JobId, TokensPerSecond>>;
+
+/// What each of these jobs that has a model would make by each rule.
+pub fn baselines(view: &View, records: &[Arc<Job>]) -> Baselines<Made> {
+    let (round, jobs) = anew(view, records);
+    RULES.map(|(name, rule)| {
+        let given = rule(round.clone(), jobs.clone()).inspect_err(|error| {
+            tracing::warn!(error = error as &dyn std::error::Error, "the baseline {name} failed");
+        });
+        let given = given.ok()?;
+        let made = |job: &PlanJob| given.get(&job.job).map_or(TokensPerSecond(0.0), |at| at.predicted.goodput);
+        Some(jobs.iter().map(|job| (job.job, made(job))).collect())
+    })
+}
+
+/// The jobs that have a model, as if none of them had anything yet.
+fn anew(view: &View, records: &[Arc<Job>]) -> (PlanInput, Vec<PlanJob>) {
+    let round = view.round();
+    let jobs = records.iter().map(|record| PlanJob { current: None, ..asked_about(view, &round, record) });
+    let jobs: BTreeMap<JobId, PlanJob> = jobs.filter(|job| !job.work.is_opaque()).map(|job| (job.job, job)).collect();
+    (round, jobs.into_values().collect())
+}
+
 /// Jobs that have GPUs or want some now.
 pub fn wanting(view: &View) -> Vec<Arc<Job>> {
     let wants = view.jobs.values().filter(|shown| shown.job.wants_gpus(view.at));
     wants.map(|shown| Arc::clone(&shown.job)).collect()
 }
 
-/// What a split depends on, as far as it changes by itself: who wants GPUs, and which there are.
+/// What baselines depend on, as far as it changes by itself: who wants GPUs, and which there are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
     pub jobs: BTreeSet<JobId>,
@@ -94,6 +117,9 @@ pub mod tests {
         let split = static_split(&view, &wanting(&view));
         let share = split[&fixtures::job_id()];
         assert!(share.gpus > GpuCount(0) && share.goodput.0 > 0.0, "{share:?}");
+        let by_rule = baselines(&view, &wanting(&view)).map(|made| made.expect("no rule fails")[&fixtures::job_id()]);
+        assert_eq!(by_rule.static_split, share.goodput);
+        assert!(by_rule.into_array().iter().all(|rate| rate.0 > 0.0), "{by_rule:?}");
         assert_eq!(Situation::of(&view), Situation::of(&view));
     }
 }

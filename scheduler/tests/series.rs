@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_engine::{Activity, Pulse};
+use headway_forecast::Baselines;
 use headway_scheduler::store::SeriesPoint;
 use headway_types::{
     Configuration, Generation, GpuCount, IdSource, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens,
@@ -100,7 +101,10 @@ async fn the_figures_of_a_minute_are_kept_once_and_averaged_over_a_step() {
         ..Pulse::default()
     };
     for (minute, running, speed_up) in [(0, 2, 3.0), (1, 0, 0.0), (1, 9, 9.0), (7, 4, 2.0)] {
-        store.add_pulse(hour + Seconds(f64::from(minute) * 60.0), &pulse(running, speed_up), None).await.unwrap();
+        store
+            .add_pulse(hour + Seconds(f64::from(minute) * 60.0), &pulse(running, speed_up), Baselines::default())
+            .await
+            .unwrap();
     }
     let means = store.pulses(hour, hour + Seconds(7_200.0), Seconds(300.0)).await.unwrap();
     let told: Vec<_> = means.iter().map(|mean| (mean.at, mean.jobs_running, mean.goodput_relative)).collect();

@@ -119,15 +119,48 @@ test("a node is drained after its effect was told", async () => {
 });
 
 test("a past moment is seen on every page, and nothing is done there", async () => {
+  const waits = await until("a job that waits", async () => (await cluster.get("/api/v1/jobs?state=queued")).items[0]);
+  const node = (await cluster.get("/api/v1/nodes")).items[0];
   const at = new Date(Date.now() - 5_000).toISOString();
-  const { page } = await see(`/?at=${at}`);
-  await page.getByTestId("past").waitFor();
-  await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name: "Jobs" }).click();
-  await page.getByTestId("page-jobs").waitFor();
-  await page.getByTestId("past").waitFor();
+  const { page, complaints } = await see(`/?at=${at}`);
+  const settled = async (id) => {
+    await page.getByTestId(`page-${id}`).waitFor();
+    await page.waitForFunction(() => document.querySelectorAll("[data-loading]").length === 0);
+    await page.getByTestId("past").waitFor();
+    const deeds = /^(Apply as edit|Hold|Release|Cancel.*|Drain|Undrain|Cordon|Approve|Edit.*|Checkpoint.*)$/;
+    assert.equal(await page.locator("#page").getByRole("button", { name: deeds }).count(), 0, id);
+  };
+  for (const name of ["Queue", "Jobs", "Cluster", "Goodput", "Plan", "Timeline", "Events", "Reports", "Settings", "Overview"]) {
+    await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name, exact: true }).click();
+    await settled(name.toLowerCase());
+  }
+  for (const [url, id] of [[`/queue?job=${waits.id}`, "queue"], [`/jobs/${large.id}?tab=goodput`, "job"], [`/nodes/${node.id}?`, "node"]]) {
+    await page.goto(`${cluster.url}${url}&at=${at}`);
+    await settled(id);
+  }
   await page.getByRole("link", { name: "Back to the present" }).click();
   await page.getByTestId("past").waitFor({ state: "detached" });
+  assert.deepEqual(complaints, []);
   await page.context().close();
+});
+
+test("a past moment tells who waited, and why", async () => {
+  // Both want all of the cluster: the plan that stops one for the other says why the one waits.
+  const [urgent] = (await cluster.submit(emulatedJob("all-of-it", { min: 8, max: 8, priority: 95 }))).jobs;
+  try {
+    await until("it to run", async () => (await cluster.get(`/api/v1/jobs/${urgent.id}`)).state === "running");
+    const { page, complaints } = await see(`/queue?at=${new Date().toISOString()}`);
+    const row = page.getByTestId("past-queue-table").getByRole("row", { name: /llama-large/ });
+    await row.getByText(/all-of-it/).waitFor();
+    await row.press("Enter");
+    await page.getByTestId("past-reasons").getByText(/all-of-it/).first().waitFor();
+    assert.ok(page.url().includes(large.id), "the selection stands in the address");
+    assert.deepEqual(complaints, []);
+    await page.context().close();
+  } finally {
+    await cluster.post(`/api/v1/jobs/${urgent.id}/cancel`, {});
+  }
+  await until("the other to run again", async () => (await cluster.get(`/api/v1/jobs/${large.id}`)).state === "running");
 });
 
 test("logs are followed", async () => {

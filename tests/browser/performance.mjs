@@ -18,7 +18,7 @@ const SCRIPTING = new Set(["FunctionCall", "EvaluateScript", "v8.compile", "RunM
 
 /** Job number `n`: no two alike. Three in four run on a few GPUs of one node. */
 function job(n) {
-  const least = [1, 2, 4, 4, 8, 8, 16][n % 7];
+  const least = [1, 2, 2, 4, 4, 8, 8][n % 7];
   const layers = 8 + (n % 24);
   return {
     version: 1,
@@ -136,7 +136,7 @@ try {
   await until("the cluster to be full", async () => {
     const { gpus_busy, gpus_healthy, jobs_by_state } = await cluster.get("/api/v1/overview");
     result.at_work = { gpus_busy, gpus_healthy, jobs_by_state };
-    return gpus_busy > 0.9 * gpus_healthy;
+    return gpus_busy > 0.9 * gpus_healthy && jobs_by_state.running > 5 * (jobs_by_state.starting ?? 0);
   }, 900_000);
 
   const { page, context } = await open(browser, cluster);
@@ -168,7 +168,7 @@ try {
   await page.goto(`${cluster.url}/cluster`);
   await ready(page, "cluster");
   await interact("colour the map by health", () => page.getByRole("button", { name: "health" }).click());
-  await interact("zoom the map", () => page.getByRole("button", { name: "+", exact: true }).click());
+  await interact("zoom the map", () => page.getByRole("button", { name: "Closer" }).click());
   result.map_live = await traced(browser, 30, () => pause(30_000));
 
   const network = await context.newCDPSession(page);

@@ -76,7 +76,11 @@ const node = createRoute({
 const goodput = createRoute({
   getParentRoute: () => root,
   path: "/goodput",
-  validateSearch: v.object({ window: among(["1h", "6h", "24h", "7d"]), group: among(["cluster", "project", "job"]) }),
+  validateSearch: v.object({
+    window: among(["1h", "6h", "24h", "7d"]),
+    group: among(["cluster", "project", "job"]),
+    over: among(["static_split", "first_come", "throughput_only"]),
+  }),
   component: lazyRouteComponent(() => import("./pages/goodput/GoodputPage")),
 });
 const timeline = createRoute({

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use headway_api::agent::Secrets;
 use headway_api::agent::wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
+use headway_api::agent::{REQUESTS_OF_STRANGERS, Secrets};
 use headway_types::{AgentCommand, Generation, JobId, Seconds, StopMode, Term};
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
@@ -42,6 +42,7 @@ pub(crate) async fn listen() -> (SocketAddr, mpsc::Receiver<Session>) {
     let (sender, sessions) = mpsc::channel(4);
     tokio::spawn(
         tonic::transport::Server::builder()
+            .max_concurrent_streams(REQUESTS_OF_STRANGERS)
             .add_service(AgentGatewayServer::new(Gateway(sender)))
             .serve_with_incoming(TcpListenerStream::new(listener)),
     );

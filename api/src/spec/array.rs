@@ -3,7 +3,7 @@
 use headway_types::spec::{ArraySpec, IndexError, Indices};
 use serde_json::Value;
 
-use super::section::{Findings, Section, kind, whole};
+use super::section::{COUNT_AT_MOST, Findings, Section, kind, whole};
 
 const EXAMPLE: &str = "as in array: {range: 0-99, parallel: 8}";
 
@@ -48,9 +48,10 @@ fn written(text: &str, field: &str, findings: &Findings) -> Option<ArraySpec> {
     };
     let parallel = match parallel.map(str::trim).map(|text| (text, text.parse::<u32>())) {
         None => None,
-        Some((_, Ok(parallel))) if parallel > 0 => Some(parallel),
+        Some((_, Ok(parallel))) if (1..=COUNT_AT_MOST).contains(&parallel) => Some(parallel),
         Some((text, _)) => {
-            findings.hint(field, format!("behind % stands how many run at once, not \"{text}\""), "as in 0-99%8");
+            let message = format!("behind % stands how many run at once, 1 to {COUNT_AT_MOST}, not \"{text}\"");
+            findings.hint(field, message, "as in 0-99%8");
             return None;
         }
     };

@@ -8,7 +8,7 @@ use strum::VariantArray;
 use super::SpecError;
 
 /// No count in a specification is larger, so that products of a few of them stay within 64 bits.
-const MOST: u32 = 1 << 20;
+pub const COUNT_AT_MOST: u32 = 1 << 20;
 
 /// A vocabulary of which specifications name a value.
 pub(super) trait Word: VariantArray + Into<&'static str> + Copy {}
@@ -140,7 +140,7 @@ impl<'a> Section<'a> {
         value.as_bool()
     }
 
-    /// A whole number from `least` to `MOST`.
+    /// A whole number from `least` to `COUNT_AT_MOST`.
     pub(super) fn whole(&self, key: &str, least: u32) -> Option<u32> {
         whole(self.get(key)?, least, &self.field(key), self.findings)
     }
@@ -242,11 +242,12 @@ pub(super) fn text(value: &Value, field: &str, findings: &Findings) -> Option<St
 
 pub(super) fn whole(value: &Value, least: u32, field: &str, findings: &Findings) -> Option<u32> {
     // JSON and YAML know one kind of number: 8.0 is as whole as 8.
-    let number =
-        value.as_f64().filter(|number| number.fract() == 0.0 && (f64::from(least)..=f64::from(MOST)).contains(number));
+    let number = value
+        .as_f64()
+        .filter(|number| number.fract() == 0.0 && (f64::from(least)..=f64::from(COUNT_AT_MOST)).contains(number));
     let number = number.map(|number| number as u32);
     if number.is_none() {
-        let message = |got: &str| format!("must be a whole number from {least} to {MOST}, not {got}");
+        let message = |got: &str| format!("must be a whole number from {least} to {COUNT_AT_MOST}, not {got}");
         match value {
             Value::Number(number) => findings.add(field, message(&number.to_string())),
             Value::String(text) if text.parse::<u32>().is_ok() => {

@@ -121,6 +121,13 @@ fn a_full_specification_is_read() {
 }
 
 #[test]
+fn the_micro_batch_of_a_huge_batch_is_written_as_it_is_read() {
+    let spec = read_yaml(&with("64 sequences", "4000000 sequences")).unwrap();
+    assert_eq!(spec.training().unwrap().layouts.max_micro_batch, Sequences(1 << 20));
+    assert_eq!(read_json(&to_json(&spec)), Ok(spec));
+}
+
+#[test]
 fn what_is_left_out_is_careful() {
     let spec = read_yaml(&with("", "")).unwrap();
     assert_eq!((spec.project.as_str(), spec.priority), ("default", Priority(50)));
@@ -230,6 +237,8 @@ fn a_mistake_is_named_with_its_place_and_what_to_do() {
         ("name: least", "name: least\nafter: {jobs: prep}"),
         ("name: least", "name: least\narray: {range: 9-0, parallel: 0}"),
         ("name: least", "name: least\narray: {range: 0-9%2, parallel: 3}"),
+        // What is understood has to be read again from how it is written, where parallel is a number with a bound.
+        ("name: least", "name: least\narray: 0-9%2147483648"),
         ("name: least", "name: least\narray: {range: [1, 1], paralel: 3}"),
         ("name: least", "name: least\narray: 0-9%none"),
         ("name: least", "name: least\npriority: urgent"),

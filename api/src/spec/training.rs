@@ -10,7 +10,7 @@ use headway_types::{Capabilities, GpuCount, Seconds, Sequences};
 use serde_json::Value;
 
 use super::quantity::{self, Amount};
-use super::section::{Findings, Section, Word, one_or_many, text, whole};
+use super::section::{COUNT_AT_MOST, Findings, Section, Word, one_or_many, text, whole};
 use super::{model, sizes, template};
 
 const KNOWN: &[&str] = &[
@@ -55,7 +55,8 @@ pub(super) fn read(path: &str, value: &Value, job_name: &str, findings: &Finding
     let target = target(&section, seq_len);
     let reference_batch = reference_batch?;
     let (batch, batch_policy) = batch(&section, reference_batch, seq_len)?;
-    let layouts = layouts(&section, batch.max)?;
+    // A micro-batch is a count with a bound, whatever the batch it is part of.
+    let layouts = layouts(&section, batch.max.min(Sequences(u64::from(COUNT_AT_MOST))))?;
     Some(Training {
         work,
         precision: precision?,

@@ -66,8 +66,13 @@ pub struct GoodputPoint {
     /// Goodput over throughput: statistical efficiency per token.
     pub efficiency: Option<f64>,
     /// What the jobs of each minute were predicted to make on a static split of its nodes: an equal share each at the reference batch, never a change. Predicted, not
-    /// measured; `null`: not worked out (of jobs, or where more than 200 wanted GPUs).
+    /// measured; `null`: not worked out (of jobs, where more than 200 wanted GPUs, or where that failed).
     pub baseline_tokens_per_second: Option<f64>,
+    /// What they were predicted to make in the order of submission with backfill, each at the size it asks for (the largest it accepts) and its reference batch. `null`
+    /// as of the static split, and of what earlier releases kept.
+    pub first_come_tokens_per_second: Option<f64>,
+    /// What they were predicted to make by our own planner for throughput: it tunes sizes and layouts, and leaves each batch at the reference. `null` likewise.
+    pub throughput_only_tokens_per_second: Option<f64>,
 }
 
 /// `GET /goodput/calibration`: how predictions turned out.

@@ -414,3 +414,6 @@ async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
 }
+
+#[cfg(test)]
+mod tests;

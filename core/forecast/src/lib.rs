@@ -12,6 +12,6 @@ mod queue;
 mod rollout;
 pub mod start;
 
-pub use baseline::static_split;
+pub use baseline::{Baselines, RULES, static_split};
 pub use experience::Experience;
 pub use start::{Effort, Forecast, Method, Outlook, Start, starts};

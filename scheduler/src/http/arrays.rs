@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use headway_api::spec::COUNT_AT_MOST;
 use headway_api::v1;
 use headway_engine::event::{ArrayDeed, Request};
 use headway_engine::outcome::Reply;
@@ -135,6 +136,10 @@ pub async fn update_array(
     if patch.parallel == Some(0) {
         let problem = Problem::invalid("at least one element runs at once").field("parallel");
         return Err(problem.hint("to keep all from running hold the array; null lets all run at once"));
+    }
+    if patch.parallel.is_some_and(|parallel| parallel > COUNT_AT_MOST) {
+        let problem = Problem::invalid(format!("at most {COUNT_AT_MOST} elements run at once")).field("parallel");
+        return Err(problem.hint("null lets all run at once"));
     }
     let expected = if_match(&headers)?;
     let request = Request::ChangeArray { array: ArrayId(id), parallel: patch.parallel, expected };

@@ -1,4 +1,4 @@
-//! Goodput now and over time against a static split, and one job's curve.
+//! Goodput now against a static split, over time against each baseline, and one job's curve.
 
 pub mod calibration;
 mod history;
@@ -51,8 +51,8 @@ impl GoodputQuery {
     }
 }
 
-/// Goodput now, job by job as far as the caller may read them, and what a static split of the cluster is predicted to give; with `from`, `to`, `step` or `group` also over time, the baselines of single
-/// jobs then left out.
+/// Goodput now, job by job as far as the caller may read them, and what a static split of the cluster is predicted to give; with `from`, `to`, `step` or `group` also over
+/// time, beside what three rules that know nothing of goodput were predicted to give; the split of single jobs is then left out.
 #[utoipa::path(get, path = "/goodput", tag = "cluster", params(GoodputQuery),
     responses((status = 200, body = v1::Goodput), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn goodput(

@@ -37,7 +37,7 @@ pub struct PlansQuery {
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
 pub struct PlanQuery {
-    /// Of which jobs to tell why they get what they get: `all` (as by default), those that it `moves`, or `none`. Where few jobs move, verdicts are about half of a plan.
+    /// Of which jobs to tell why they get what they get: `all` (as by default), those that it `moves`, those that are `waiting` since it gives them nothing, or `none`. Where few jobs move, verdicts are about half of a plan.
     verdicts: Option<String>,
 }
 
@@ -100,10 +100,11 @@ pub async fn get_plan(
     let verdicts = match verdicts.as_deref() {
         None | Some("all") => Verdicts::All,
         Some("moves") => Verdicts::Moves,
+        Some("waiting") => Verdicts::Waiting,
         Some("none") => Verdicts::None,
         Some(other) => {
             let unknown = Problem::bad_request(format!("there are no verdicts \"{other}\"")).field("verdicts");
-            return Err(unknown.hint("verdicts are all, moves or none"));
+            return Err(unknown.hint("verdicts are all, moves, waiting or none"));
         }
     };
     let plan = lookup::plan(&state.cluster, PlanId(id)).await?;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use headway_api::agent::{REQUESTS_OF_NODES, REQUESTS_OF_STRANGERS};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -18,15 +19,13 @@ use tonic::transport::server::Connected;
 
 use super::connections::Connections;
 use super::door::Watched;
-use super::{ACCEPT_PAUSE, HANDSHAKE, KEEPALIVE, REQUESTS_OF_ONE, ServerError, UNREAD_BYTES, within_drain};
+use super::{ACCEPT_PAUSE, HANDSHAKE, KEEPALIVE, ServerError, UNREAD_BYTES, within_drain};
 use crate::authority::{Authorities, Shown};
 use crate::grpc::{Gateway, Peer};
 use crate::metrics;
 
 /// Connections that are through their handshake and wait to be served.
 const ACCEPTED: usize = 64;
-/// Requests at once on the connection of somebody who has shown no certificate.
-const REQUESTS_OF_A_STRANGER: u32 = 2;
 /// The first byte of TLS: a handshake.
 const TLS_BEGINS: u8 = 22;
 
@@ -77,13 +76,13 @@ fn for_nodes() -> Server {
     Server::builder()
         .http2_keepalive_interval(Some(KEEPALIVE))
         .http2_keepalive_timeout(Some(KEEPALIVE))
-        .max_concurrent_streams(REQUESTS_OF_ONE)
+        .max_concurrent_streams(REQUESTS_OF_NODES)
 }
 
 /// For who has shown no certificate, and has one thing to ask: to join, or a session by a token.
 fn for_strangers() -> Server {
     for_nodes()
-        .max_concurrent_streams(REQUESTS_OF_A_STRANGER)
+        .max_concurrent_streams(REQUESTS_OF_STRANGERS)
         .http2_max_header_list_size(UNREAD_BYTES / 4)
         .initial_stream_window_size(UNREAD_BYTES / 2)
         .initial_connection_window_size(UNREAD_BYTES)

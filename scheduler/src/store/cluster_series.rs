@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_engine::{Activity, Pulse};
+use headway_forecast::Baselines;
 use headway_types::{Seconds, Timestamp, TokensPerSecond};
 
 use super::column::{moment, small, time};
@@ -29,20 +30,21 @@ pub struct PulseMean {
 }
 
 impl Store {
-    /// Keeps the figures of a moment; of a moment that has some they stay. `baseline`: what a static split was predicted to give, where it was worked out.
+    /// Keeps the figures of a moment; of a moment that has some they stay. `baselines`: where they were worked out.
     pub async fn add_pulse(
         &self,
         at: Timestamp,
         pulse: &Pulse,
-        baseline: Option<TokensPerSecond>,
+        baselines: Baselines<Option<TokensPerSecond>>,
     ) -> Result<(), StoreError> {
         let doing = |what| small(pulse.gpus_by_activity.get(&what).copied().unwrap_or_default().0);
         sqlx::query!(
             "INSERT INTO cluster_series (sampled_at, gpus_total, gpus_healthy, gpus_busy, gpus_training, jobs_waiting,
                 jobs_running, gpus_waited_for, goodput_tokens_per_second, speed_up_sum, throughput_tokens_per_second,
                 baseline_tokens_per_second, gpus_starting, gpus_stopping, gpus_idle_no_demand, gpus_idle_waiting,
-                gpus_withheld, gpus_unreachable, gpus_broken, goodput_mfu)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)
+                gpus_withheld, gpus_unreachable, gpus_broken, goodput_mfu, first_come_tokens_per_second,
+                throughput_only_tokens_per_second)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
             ON CONFLICT (sampled_at) DO NOTHING",
             time(at),
             small(pulse.gpus_total.0),
@@ -55,7 +57,7 @@ impl Store {
             pulse.goodput.0,
             pulse.speed_up,
             pulse.throughput.0,
-            baseline.map(|rate| rate.0),
+            baselines.static_split.map(|rate| rate.0),
             doing(Activity::Starting),
             doing(Activity::Stopping),
             doing(Activity::IdleNoDemand),
@@ -64,6 +66,8 @@ impl Store {
             doing(Activity::Unreachable),
             doing(Activity::Broken),
             pulse.goodput_mfu,
+            baselines.first_come.map(|rate| rate.0),
+            baselines.throughput_only.map(|rate| rate.0),
         )
         .execute(&self.pool)
         .await

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use headway_engine::ProjectPulse;
+use headway_forecast::Baselines;
 use headway_types::{JobId, Seconds, Timestamp, TokensPerSecond};
 use uuid::Uuid;
 
@@ -22,8 +23,10 @@ pub struct GoodputMean {
     pub goodput: f64,
     /// `None`: an earlier release kept none.
     pub throughput: Option<f64>,
-    /// What a static split was predicted to give; `None`: nobody worked it out.
-    pub baseline: Option<f64>,
+    /// What rules that know nothing of goodput were predicted to give; `None`: nobody worked it out, or an earlier release did not.
+    pub static_split: Option<f64>,
+    pub first_come: Option<f64>,
+    pub throughput_only: Option<f64>,
 }
 
 /// Who makes the most, and what of it when.
@@ -52,16 +55,16 @@ impl Steps {
 }
 
 impl Store {
-    /// Keeps the figures of projects of a moment; of a moment that has some they stay.
+    /// Keeps the figures of projects of a moment; of a moment that has some they stay. `baselines`: by project, of rules that were worked out.
     pub async fn add_project_pulses(
         &self,
         at: Timestamp,
         projects: &BTreeMap<String, ProjectPulse>,
-        baselines: &BTreeMap<String, TokensPerSecond>,
+        baselines: &Baselines<Option<BTreeMap<String, TokensPerSecond>>>,
     ) -> Result<(), StoreError> {
         let mut all: BTreeMap<&str, ProjectPulse> =
             projects.iter().map(|(name, pulse)| (name.as_str(), pulse.clone())).collect();
-        for name in baselines.keys() {
+        for name in baselines.as_ref().into_array().into_iter().flatten().flat_map(BTreeMap::keys) {
             all.entry(name).or_default();
         }
         let names: Vec<_> = all.keys().map(|name| text(name)).collect();
@@ -69,13 +72,18 @@ impl Store {
         let jobs: Vec<_> = all.values().map(|one| small(one.jobs_running)).collect();
         let goodput: Vec<_> = all.values().map(|one| one.goodput.0).collect();
         let throughput: Vec<_> = all.values().map(|one| one.throughput.0).collect();
-        let baseline: Vec<_> = all.keys().map(|name| baselines.get(*name).map(|rate| rate.0)).collect();
+        let predicted = baselines.as_ref().map(|made| -> Vec<Option<f64>> {
+            let of = |name: &&str| made.as_ref().and_then(|made| made.get(*name)).map(|rate| rate.0);
+            all.keys().map(of).collect()
+        });
         sqlx::query!(
             "INSERT INTO project_series (sampled_at, project, gpus_busy, jobs_running, goodput_tokens_per_second,
-                throughput_tokens_per_second, baseline_tokens_per_second)
-            SELECT $1, project, gpus, jobs, goodput, throughput, baseline
+                throughput_tokens_per_second, baseline_tokens_per_second, first_come_tokens_per_second,
+                throughput_only_tokens_per_second)
+            SELECT $1, project, gpus, jobs, goodput, throughput, split, first_come, throughput_only
             FROM UNNEST($2::text[], $3::integer[], $4::integer[], $5::double precision[], $6::double precision[],
-                $7::double precision[]) AS new (project, gpus, jobs, goodput, throughput, baseline)
+                $7::double precision[], $8::double precision[], $9::double precision[])
+                AS new (project, gpus, jobs, goodput, throughput, split, first_come, throughput_only)
             ON CONFLICT DO NOTHING",
             time(at),
             &names,
@@ -83,7 +91,9 @@ impl Store {
             &jobs,
             &goodput,
             &throughput,
-            &baseline as &[Option<f64>],
+            &predicted.static_split as &[Option<f64>],
+            &predicted.first_come as &[Option<f64>],
+            &predicted.throughput_only as &[Option<f64>],
         )
         .execute(&self.pool)
         .await
@@ -96,7 +106,8 @@ impl Store {
         let rows = sqlx::query!(
             r#"SELECT date_bin(make_interval(secs => $3), sampled_at, 'epoch'::timestamptz) AS "at!",
                 avg(goodput_tokens_per_second) AS "goodput!", avg(throughput_tokens_per_second) AS throughput,
-                avg(baseline_tokens_per_second) AS baseline
+                avg(baseline_tokens_per_second) AS static_split, avg(first_come_tokens_per_second) AS first_come,
+                avg(throughput_only_tokens_per_second) AS throughput_only
             FROM cluster_series WHERE sampled_at >= $1 AND sampled_at < $2 GROUP BY 1 ORDER BY 1"#,
             time(of.from),
             time(of.to),
@@ -109,13 +120,15 @@ impl Store {
             at: moment(row.at),
             goodput: row.goodput,
             throughput: row.throughput,
-            baseline: row.baseline,
+            static_split: row.static_split,
+            first_come: row.first_come,
+            throughput_only: row.throughput_only,
         });
         Ok(mean.collect())
     }
 
     /// Of projects, but those that the reader may not know of: each is nothing in a minute in which the cluster has figures and it has none. A
-    /// minute in which the static split was worked out for nobody is none of its mean.
+    /// minute in which a baseline was worked out for nobody is none of its mean.
     pub async fn project_goodput(
         &self,
         of: Steps,
@@ -126,16 +139,19 @@ impl Store {
         let rows = sqlx::query!(
             r#"WITH minutes AS (
                 SELECT date_bin(make_interval(secs => $3), sampled_at, 'epoch'::timestamptz) AS at, count(*) AS minutes,
-                    count(throughput_tokens_per_second) AS measured, count(baseline_tokens_per_second) AS split
+                    count(throughput_tokens_per_second) AS measured, count(baseline_tokens_per_second) AS split,
+                    count(first_come_tokens_per_second) AS first, count(throughput_only_tokens_per_second) AS alone
                 FROM cluster_series WHERE sampled_at >= $1 AND sampled_at < $2 GROUP BY 1
             )
             SELECT project, at AS "at!", sum(goodput_tokens_per_second) / minutes AS "goodput!",
                 sum(throughput_tokens_per_second) / NULLIF(measured, 0) AS throughput,
-                sum(baseline_tokens_per_second) / NULLIF(split, 0) AS baseline
+                sum(baseline_tokens_per_second) / NULLIF(split, 0) AS static_split,
+                sum(first_come_tokens_per_second) / NULLIF(first, 0) AS first_come,
+                sum(throughput_only_tokens_per_second) / NULLIF(alone, 0) AS throughput_only
             FROM project_series
             JOIN minutes ON at = date_bin(make_interval(secs => $3), sampled_at, 'epoch'::timestamptz)
             WHERE sampled_at >= $1 AND sampled_at < $2 AND project <> ALL($4::text[])
-            GROUP BY project, at, minutes, measured, split ORDER BY project, at"#,
+            GROUP BY project, at, minutes, measured, split, first, alone ORDER BY project, at"#,
             time(of.from),
             time(of.to),
             of.step.0,
@@ -150,7 +166,9 @@ impl Store {
                 at: moment(row.at),
                 goodput: row.goodput,
                 throughput: row.throughput,
-                baseline: row.baseline,
+                static_split: row.static_split,
+                first_come: row.first_come,
+                throughput_only: row.throughput_only,
             };
             match projects.last_mut().filter(|(name, _)| *name == row.project) {
                 Some((_, points)) => points.push(point),
@@ -210,7 +228,9 @@ impl Store {
                 at,
                 goodput: row.reference_tokens / length,
                 throughput: Some(row.tokens / length),
-                baseline: None,
+                static_split: None,
+                first_come: None,
+                throughput_only: None,
             };
             match jobs.last_mut().filter(|((id, _), _)| id.0 == row.job_id) {
                 Some((_, points)) => points.push(point),

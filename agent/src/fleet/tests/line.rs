@@ -1,4 +1,4 @@
-//! Over gRPC: all nodes of a fleet on one connection, to a scheduler of a few lines.
+//! Over gRPC: to a scheduler of a few lines, which answers no more at once on a connection than a real one.
 
 use headway_api::agent::{AgentToScheduler, LogRequest, SchedulerToAgent, Secrets};
 use headway_types::Generation;

@@ -36,6 +36,8 @@ pub enum Verdicts {
     All,
     /// Of jobs that it moves.
     Moves,
+    /// Of jobs that it gives nothing.
+    Waiting,
     None,
 }
 
@@ -43,9 +45,10 @@ pub enum Verdicts {
 pub fn plan(of: &PlanRecord, view: &View, verdicts: Verdicts) -> v1::Plan {
     let report = &of.plan.report;
     let moved = moved(of);
-    let told = |job: &JobId| match verdicts {
+    let told = |job: &JobId, each: &JobVerdict| match verdicts {
         Verdicts::All => true,
         Verdicts::Moves => moved.contains(job),
+        Verdicts::Waiting => each.gpus.0 == 0,
         Verdicts::None => false,
     };
     let summary = plan_summary(&of.summary());
@@ -78,7 +81,7 @@ pub fn plan(of: &PlanRecord, view: &View, verdicts: Verdicts) -> v1::Plan {
         verdicts: report
             .jobs
             .iter()
-            .filter(|(job, _)| told(job))
+            .filter(|(job, each)| told(job, each))
             .map(|(job, each)| verdict(*job, each, view))
             .collect(),
         jobs_left_waiting: left_waiting(of).len() as u32,
@@ -217,13 +220,15 @@ mod tests {
             terms: None,
         };
         let bytes = |told: &v1::Plan| serde_json::to_vec(told).map_or(0, |text| text.len());
-        let [all, moves, none] =
-            [Verdicts::All, Verdicts::Moves, Verdicts::None].map(|each| plan(&record, &fixtures::running(), each));
+        let told = [Verdicts::All, Verdicts::Moves, Verdicts::Waiting, Verdicts::None];
+        let [all, moves, waiting, none] = told.map(|each| plan(&record, &fixtures::running(), each));
         assert_eq!([&all, &moves, &none].map(|told| told.verdicts.len()), [200, 3, 0]);
         let moved: BTreeSet<_> = moves.moves.iter().map(|each| each.job_id).collect();
         assert!(moves.verdicts.iter().all(|each| moved.contains(&each.job_id)));
-        let waiting = all.verdicts.iter().filter(|each| each.gpus == 0 && !moved.contains(&each.job_id)).count();
-        assert!([&all, &moves, &none].iter().all(|told| told.jobs_left_waiting as usize == waiting));
+        let nothing: Vec<_> = all.verdicts.iter().filter(|each| each.gpus == 0).cloned().collect();
+        assert_eq!(waiting.verdicts, nothing);
+        let left = nothing.iter().filter(|each| !moved.contains(&each.job_id)).count();
+        assert!([&all, &moves, &none].iter().all(|told| told.jobs_left_waiting as usize == left));
         println!("{} and {} bytes", bytes(&all), bytes(&moves));
         assert!(bytes(&moves) * 3 < bytes(&all) * 2, "{} of {} bytes", bytes(&moves), bytes(&all));
     }

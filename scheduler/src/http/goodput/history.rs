@@ -1,4 +1,4 @@
-//! Goodput over time, of the cluster, of projects or of jobs, beside what a static split was predicted to give.
+//! Goodput over time, of the cluster, of projects or of jobs, beside what other rules were predicted to give.
 
 use headway_api::v1;
 use headway_engine::view::View;
@@ -84,7 +84,9 @@ fn line(points: Vec<GoodputMean>) -> v1::GoodputLine {
         goodput_tokens_per_second: of.goodput,
         throughput_tokens_per_second: of.throughput,
         efficiency: of.throughput.filter(|rate| *rate > 0.0).map(|rate| of.goodput / rate),
-        baseline_tokens_per_second: of.baseline,
+        baseline_tokens_per_second: of.static_split,
+        first_come_tokens_per_second: of.first_come,
+        throughput_only_tokens_per_second: of.throughput_only,
     });
     v1::GoodputLine { project: None, job_id: None, job_name: None, points: points.collect() }
 }

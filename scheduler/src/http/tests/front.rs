@@ -1,6 +1,7 @@
 //! The pages that people open first: the queue, and the overview with what to look at and how it came about.
 
 use headway_engine::Pulse;
+use headway_forecast::Baselines;
 use headway_types::Timestamp;
 
 use super::*;
@@ -172,7 +173,7 @@ async fn a_series_has_what_was_kept_and_gaps_where_nothing_was() {
     let minute = |ago: i64| Timestamp(now.0 - now.0.rem_euclid(3_600_000_000) - ago * 60_000_000);
     let pulse = |waiting| Pulse { jobs_waiting: waiting, gpus_total: headway_types::GpuCount(8), ..Pulse::default() };
     for (ago, waiting) in [(600, 4), (599, 6), (120, 10)] {
-        served.store.add_pulse(minute(ago), &pulse(waiting), None).await.unwrap();
+        served.store.add_pulse(minute(ago), &pulse(waiting), Baselines::default()).await.unwrap();
     }
     let answer = served.get("eve", "/overview?window=24h&step=1h").await;
     let told: v1::Overview = serde_json::from_value(answer.body).unwrap();

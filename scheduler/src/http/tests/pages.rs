@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use headway_engine::record::{Allocation, Displacer, Release, ReleaseProof, StopCause};
 use headway_engine::{Change, ProjectPulse, Pulse};
+use headway_forecast::Baselines;
 use headway_types::{Generation, GpuCount, GpuUuid, JobId, NodeSlice, Placement, Seconds, Timestamp, TokensPerSecond};
 
 use super::*;
@@ -33,7 +34,9 @@ async fn goodput_over_time_is_held_against_a_static_split_and_told_by_project() 
     let served = Served::start().await;
     hide(&served, "vault").await;
     let hour = hour(&served);
-    for (minute, goodput) in [(0, 80.0), (1, 120.0), (61, 50.0)] {
+    // In the second minute first come was not worked out, in the third nothing but it.
+    let worked_out = [[Some(40.0), Some(30.0), Some(60.0)], [Some(40.0), None, Some(80.0)], [None, Some(20.0), None]];
+    for ((minute, goodput), worked_out) in [(0, 80.0), (1, 120.0), (61, 50.0)].into_iter().zip(worked_out) {
         let pulse = Pulse {
             goodput: TokensPerSecond(goodput),
             throughput: TokensPerSecond(2.0 * goodput),
@@ -43,10 +46,12 @@ async fn goodput_over_time_is_held_against_a_static_split_and_told_by_project() 
         let at = hour + Seconds(f64::from(minute) * 60.0);
         let of = |share: f64| ProjectPulse { goodput: TokensPerSecond(goodput * share), ..ProjectPulse::default() };
         let projects = BTreeMap::from([("nlp".to_owned(), of(0.75)), ("vault".to_owned(), of(0.25))]);
-        // In the second minute the split gives one of them nothing, and nobody says so.
-        let baselines = BTreeMap::from([("nlp".to_owned(), TokensPerSecond(40.0))]);
-        served.store.add_project_pulses(at, &projects, &baselines).await.unwrap();
-        served.store.add_pulse(at, &pulse, Some(TokensPerSecond(40.0))).await.unwrap();
+        let [static_split, first_come, throughput_only] = worked_out.map(|rate| rate.map(TokensPerSecond));
+        let sums = Baselines { static_split, first_come, throughput_only };
+        // One of the projects gets nothing by any rule, and nobody says so.
+        let by_project = sums.map(|rate| rate.map(|rate| BTreeMap::from([("nlp".to_owned(), rate)])));
+        served.store.add_project_pulses(at, &projects, &by_project).await.unwrap();
+        served.store.add_pulse(at, &pulse, sums).await.unwrap();
     }
     let (from, to) = (written(hour), written(hour + Seconds(7_200.0)));
     let span = format!("from={from}&to={to}&step=1h");
@@ -57,13 +62,19 @@ async fn goodput_over_time_is_held_against_a_static_split_and_told_by_project() 
         .iter()
         .map(|point| (point.goodput_tokens_per_second, point.efficiency, point.baseline_tokens_per_second))
         .collect();
-    assert_eq!(points, [(100.0, Some(0.5), Some(40.0)), (50.0, Some(0.5), Some(40.0))]);
+    assert_eq!(points, [(100.0, Some(0.5), Some(40.0)), (50.0, Some(0.5), None)]);
+    let others =
+        |point: &v1::GoodputPoint| (point.first_come_tokens_per_second, point.throughput_only_tokens_per_second);
+    let told = |line: &v1::GoodputLine| line.points.iter().map(others).collect::<Vec<_>>();
+    assert_eq!(told(&history.series[0]), [(Some(30.0), Some(70.0)), (Some(20.0), None)]);
     for (who, projects) in [("opal", vec!["nlp", "vault"]), ("eve", vec!["nlp"])] {
         let answer = served.get(who, &format!("/goodput?{span}&group=project")).await;
         let history = serde_json::from_value::<v1::Goodput>(answer.body).unwrap().history.unwrap();
         let told: Vec<_> = history.series.iter().map(|line| line.project.as_deref().unwrap()).collect();
         assert_eq!(told, projects, "{who}");
         assert_eq!(history.series[0].points[0].goodput_tokens_per_second, 75.0);
+        let others: Vec<_> = history.series[0].points.iter().map(others).collect();
+        assert_eq!(others, [(Some(30.0), Some(70.0)), (Some(20.0), None)]);
     }
     assert_eq!(served.get("eve", &format!("/goodput?{span}&group=job")).await.body["history"]["series"], json!([]));
     assert_eq!(served.get("eve", "/goodput").await.body["history"], Value::Null);

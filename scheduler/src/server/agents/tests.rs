@@ -378,10 +378,10 @@ async fn who_shows_no_certificate_may_have_few_requests_and_little_unread() {
     const FIRST: u32 = 65_535;
     let served = served(false).await;
     let (settings, opened) = greeting(&served, None).await;
-    assert_eq!(settings.get(&STREAMS), Some(&REQUESTS_OF_A_STRANGER), "{settings:?}");
+    assert_eq!(settings.get(&STREAMS), Some(&REQUESTS_OF_STRANGERS), "{settings:?}");
     assert!(settings.get(&WINDOW).is_some_and(|window| *window <= UNREAD_BYTES / 2), "{settings:?}");
     assert!(FIRST + opened <= UNREAD_BYTES, "{opened}");
     let node = served.joined(1, "gpu-1").await;
     let (settings, _) = greeting(&served, Some(&node)).await;
-    assert_eq!(settings.get(&STREAMS), Some(&REQUESTS_OF_ONE), "{settings:?}");
+    assert_eq!(settings.get(&STREAMS), Some(&REQUESTS_OF_NODES), "{settings:?}");
 }

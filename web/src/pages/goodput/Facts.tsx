@@ -7,6 +7,7 @@ import { type Asked, Panel } from "../../parts/Panel";
 import { Tile } from "../../parts/Tile";
 import { WINDOWS, type WindowName } from "../../parts/WindowPicker";
 import type { History } from "./asked";
+import { BASELINES, type BaselineName } from "./baselines";
 import { MfuTile } from "./MfuTile";
 import type { Gain } from "./gain";
 
@@ -16,9 +17,10 @@ interface Props {
   /** A past moment, of which less is known. */
   at: string | undefined;
   window: WindowName;
+  over: BaselineName;
 }
 
-export function Facts({ history, gain, at, window }: Props) {
+export function Facts({ history, gain, at, window, over }: Props) {
   const now = useOverview().data;
   const overview = at ? undefined : now;
   return (
@@ -47,10 +49,10 @@ export function Facts({ history, gain, at, window }: Props) {
             {overview && <FairShare overview={overview} />}
             <Tile
               testId="fact-gain"
-              title="Beyond a static split"
+              title={`Beyond ${BASELINES[over].name}`}
               value={signedPercent(gain?.share)}
               unit={gain?.gpuHours == null ? "" : `${gain.gpuHours < 0 ? "−" : "+"}${gpuHours(Math.abs(gain.gpuHours))}`}
-              note={gain?.gpuHours == null ? "not worked out" : `of ${gpuHours(gain.held)} held in the ${WINDOWS[window].words} before; the split is predicted`}
+              note={gain?.gpuHours == null ? "not worked out" : `of ${gpuHours(gain.held)} held in the ${WINDOWS[window].words} before; what it is held against is predicted`}
             />
           </div>
         );

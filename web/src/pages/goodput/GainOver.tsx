@@ -1,5 +1,6 @@
-// What was made beyond a static split of the cluster, moment by moment and added up, as GPU-hours.
+// What was made beyond a baseline, moment by moment and added up, as GPU-hours.
 
+import { Link } from "@tanstack/react-router";
 import { useMemo } from "react";
 import type { EventRecord } from "../../api/client";
 import { Chart, type Line } from "../../chart/Chart";
@@ -7,6 +8,7 @@ import { duration, gpuHours, si, signedPercent } from "../../lib/format";
 import { type Asked, Empty, Panel } from "../../parts/Panel";
 import { WINDOWS, type WindowName } from "../../parts/WindowPicker";
 import { FIGURES_SECONDS } from "./asked";
+import { BASELINES, BASELINE_NAMES, type BaselineName } from "./baselines";
 import type { Gain } from "./gain";
 import { marksOf } from "./marks";
 
@@ -14,39 +16,53 @@ interface Props {
   gain: Asked<Gain>;
   told: EventRecord[] | undefined;
   window: WindowName;
+  over: BaselineName;
 }
 
-export function GainOver({ gain, told, window }: Props) {
+export function GainOver({ gain, told, window, over }: Props) {
   return (
     <Panel
-      title="Gain over a static split"
+      title={`Gain over ${BASELINES[over].name}`}
       note="predicted, not measured"
       id="gain"
       className="span-12"
       asked={gain}
       everySeconds={FIGURES_SECONDS}
       height={220}
+      tools={<Over value={over} />}
     >
       {(data) =>
         data.comparedSeconds === 0 ? (
           <Empty>
-            No split was worked out within this time. It is, once a minute, while at most 200 jobs want GPUs and at least one of them has a
-            model: a job with a <code>training</code> section.
+            It was not worked out within this time: for that at least one job, and at most 200, want GPUs, and one of them has a model, as jobs with
+            a <code>training</code> section have.
           </Empty>
         ) : (
-          <Drawn gain={data} told={told} window={window} />
+          <Drawn gain={data} told={told} window={window} over={over} />
         )
       }
     </Panel>
   );
 }
 
+function Over({ value }: { value: BaselineName }) {
+  return (
+    <nav className="goodput-groups" aria-label="What it is held against">
+      {BASELINE_NAMES.map((over) => (
+        <Link key={over} to="." search={(before) => ({ ...before, over })} resetScroll={false} aria-current={over === value ? "true" : undefined}>
+          {BASELINES[over].name}
+        </Link>
+      ))}
+    </nav>
+  );
+}
+
 const hours = (value: number) => gpuHours(value).replace(" GPU-h", "");
 
-function Drawn({ gain, told, window }: { gain: Gain; told: EventRecord[] | undefined; window: WindowName }) {
+function Drawn({ gain, told, window, over }: { gain: Gain; told: EventRecord[] | undefined; window: WindowName; over: BaselineName }) {
   const lines = useMemo(
     (): Line[] => [
-      { name: "goodput beyond the split, tokens/s", colour: "var(--accent)", values: gain.beyond, area: true, dashed: true, stepped: true },
+      { name: "goodput beyond it, tokens/s", colour: "var(--accent)", values: gain.beyond, area: true, dashed: true, stepped: true },
       { name: "added up, GPU-hours (right)", colour: "var(--c1)", values: gain.running, dashed: true, scale: "right" },
     ],
     [gain],
@@ -73,10 +89,9 @@ function Drawn({ gain, told, window }: { gain: Gain; told: EventRecord[] | undef
           </span>
         )}
       </p>
-      <Chart label="Goodput beyond a static split" times={gain.times} lines={lines} marks={marks} height={180} formatRight={hours} testId="chart-gain" />
+      <Chart label={`Goodput beyond ${BASELINES[over].name}`} times={gain.times} lines={lines} marks={marks} height={180} formatRight={hours} testId="chart-gain" />
       <p className="muted">
-        A static split gives the jobs of each minute an equal share of the nodes, at the reference batch and without a change, and pays for no
-        start and no pause. Tokens of great and of small models count alike here.
+        {BASELINES[over].means} It pays for no start and no pause. Tokens of great and of small models count alike here.
       </p>
     </>
   );

@@ -1,5 +1,5 @@
-// Goodput over time: what jobs or projects made of it on each other, all of the cluster as a line, raw throughput, and what a static
-// split was predicted to make.
+// Goodput over time: what jobs or projects made of it on each other, all of the cluster as a line, raw throughput, and what a
+// baseline was predicted to make.
 
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
@@ -10,6 +10,7 @@ import { colourOf, textureOf } from "../../lib/colour";
 import { JobLink, Middle, Swatch } from "../../parts/Name";
 import { type Asked, Empty, Failed, Panel } from "../../parts/Panel";
 import { FIGURES_SECONDS, type Group, type History } from "./asked";
+import { BASELINES, type BaselineName } from "./baselines";
 import { marksOf } from "./marks";
 
 interface Props {
@@ -18,6 +19,7 @@ interface Props {
   parts: Asked<History> | undefined;
   told: EventRecord[] | undefined;
   group: Group;
+  over: BaselineName;
 }
 
 const GROUPS: [Group, string][] = [
@@ -26,7 +28,7 @@ const GROUPS: [Group, string][] = [
   ["cluster", "all together"],
 ];
 
-export function OverTime({ cluster, parts, told, group }: Props) {
+export function OverTime({ cluster, parts, told, group, over }: Props) {
   return (
     <Panel
       title="Goodput over time"
@@ -41,7 +43,7 @@ export function OverTime({ cluster, parts, told, group }: Props) {
       {(history) => (
         <>
           {parts?.error && <Failed error={parts.error} asked={parts} />}
-          <Drawn cluster={history} parts={parts?.data} told={told} />
+          <Drawn cluster={history} parts={parts?.data} told={told} over={over} />
         </>
       )}
     </Panel>
@@ -69,7 +71,14 @@ function ProjectLink({ project }: { project: string }) {
   );
 }
 
-function Drawn({ cluster, parts, told }: { cluster: History; parts: History | undefined; told: EventRecord[] | undefined }) {
+interface Shown {
+  cluster: History;
+  parts: History | undefined;
+  told: EventRecord[] | undefined;
+  over: BaselineName;
+}
+
+function Drawn({ cluster, parts, told, over }: Shown) {
   const navigate = useNavigate();
   const step = cluster.step_seconds;
   const drawn = useMemo(() => {
@@ -90,10 +99,10 @@ function Drawn({ cluster, parts, told }: { cluster: History; parts: History | un
     const lines = [
       { name: "goodput of the cluster", colour: "var(--text)", values: onSteps(points, step, times, (point) => point.goodput_tokens_per_second) },
       { name: "raw throughput", colour: "var(--edge)", values: onSteps(points, step, times, (point) => point.throughput_tokens_per_second) },
-      { name: "static split, predicted", colour: "var(--accent)", dashed: true, values: onSteps(points, step, times, (point) => point.baseline_tokens_per_second) },
+      { name: `${BASELINES[over].name}, predicted`, colour: "var(--accent)", dashed: true, values: onSteps(points, step, times, BASELINES[over].rate) },
     ];
     return { times, layers, lines };
-  }, [cluster, parts, step]);
+  }, [cluster, parts, step, over]);
   const marks = useMemo(() => marksOf(told), [told]);
   if (!cluster.series[0]?.points.length) {
     return (

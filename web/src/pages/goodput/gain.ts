@@ -1,36 +1,37 @@
-// What was made beyond a static split, in tokens and priced in GPU-hours. A GPU-hour is worth what one made on average within the window,
+// What was made beyond a baseline, in tokens and priced in GPU-hours. A GPU-hour is worth what one made on average within the window,
 // so that the price is the same at every moment and the sum does not depend on when it was made. Pure.
 
 import { onSteps, stepsSince } from "../../chart/grid";
 import type { Usage } from "../overview/asked";
 import type { History } from "./asked";
+import { BASELINES, type BaselineName } from "./baselines";
 
 export interface Gain {
   times: number[];
-  /** Goodput less that of the static split, reference tokens per second. */
+  /** Goodput less that of the baseline, reference tokens per second. */
   beyond: (number | null)[];
   /** GPU-hours gained so far. */
   running: (number | null)[];
-  /** In all: as GPU-hours (null without a price), and as a share of what the split was to make (null where that is nothing). */
+  /** In all: as GPU-hours (null without a price), and as a share of what the baseline was to make (null where that is nothing). */
   gpuHours: number | null;
   share: number | null;
   /** GPU-hours that jobs held, and reference tokens that one of them made. */
   held: number;
   tokensPerGpuHour: number | null;
-  /** For how long the split was worked out, of the window. */
+  /** For how long the baseline was worked out, of the window. */
   comparedSeconds: number;
   windowSeconds: number;
 }
 
 /** `usage` is of the same window, in the same steps. */
-export function gainOf(history: History, usage: Usage): Gain {
+export function gainOf(history: History, usage: Usage, over: BaselineName): Gain {
   const step = history.step_seconds;
   const points = history.series[0]?.points ?? [];
   const times = stepsSince(history.from, history.to, step, points);
   const [from, to] = [Date.parse(history.from) / 1_000, Date.parse(history.to) / 1_000];
   const seconds = times.map((at) => Math.min(at + step, to) - Math.max(at, from));
   const made = onSteps(points, step, times, (point) => point.goodput_tokens_per_second);
-  const split = onSteps(points, step, times, (point) => point.baseline_tokens_per_second);
+  const baseline = onSteps(points, step, times, BASELINES[over].rate);
   const used = onSteps(usage.steps ?? [], usage.step_seconds ?? step, times, (of) => of.items.reduce((sum, row) => sum + row.gpu_hours, 0));
 
   // What was held while nothing was measured is none of the price.
@@ -42,7 +43,7 @@ export function gainOf(history: History, usage: Usage): Gain {
   const beyond: (number | null)[] = [];
   const running: (number | null)[] = [];
   times.forEach((_, index) => {
-    const [ours, theirs] = [made[index] ?? null, split[index] ?? null];
+    const [ours, theirs] = [made[index] ?? null, baseline[index] ?? null];
     if (ours === null || theirs === null) {
       beyond.push(null);
       running.push(null);

@@ -21,14 +21,12 @@ interface Props {
   id: string;
   /** In the whole queue, where the list has told it. */
   place: number | undefined;
-  /** Past moments show no actions. */
-  past: boolean;
   /** Whether it was opened from the keyboard or the mouse, and not by its address. */
   byHand: boolean;
   onClose: () => void;
 }
 
-export function Explain({ id, place, past, byHand, onClose }: Props) {
+export function Explain({ id, place, byHand, onClose }: Props) {
   const job = useJobDetail(id);
   const explanation = useExplanation(id);
   const close = useRef<HTMLButtonElement>(null);
@@ -56,11 +54,11 @@ export function Explain({ id, place, past, byHand, onClose }: Props) {
             {why.headline}
           </p>
           {job.data?.state === "queued" && <Start explanation={why} job={job.data} />}
-          {job.data && <Doings job={job.data} past={past} />}
+          {job.data && <Doings job={job.data} />}
           {job.data?.state === "queued" ? (
             <>
               {(why.funnel ?? []).length > 0 && <Funnel stages={why.funnel!} least={job.data.gpus_min} />}
-              <Sooner explanation={why} job={job.data} past={past} />
+              <Sooner explanation={why} job={job.data} />
             </>
           ) : (
             job.data && <NotWaiting job={job.data} />
@@ -154,7 +152,7 @@ function Start({ explanation, job }: { explanation: Explanation; job: JobDetail 
   );
 }
 
-function Doings({ job, past }: { job: Job; past: boolean }) {
+function Doings({ job }: { job: Job }) {
   const { id } = job;
   const onHold = useCallback((doing: Doing) => hold(id, doing), [id]);
   const onRelease = useCallback((doing: Doing) => release(id, doing), [id]);
@@ -163,7 +161,7 @@ function Doings({ job, past }: { job: Job; past: boolean }) {
   const ended = job.ended_at != null;
   return (
     <div className="row">
-      {!past && !ended && (
+      {!ended && (
         <>
           {job.state === "held" ? (
             <Act label="Release" title={`Let ${job.name} run again`} role="user" request={onRelease} effect={effect}>

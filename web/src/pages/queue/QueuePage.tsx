@@ -12,12 +12,27 @@ import { commandOf, queryOf } from "../../lib/commands";
 import { ALL, BESIDE } from "./columns";
 import { Explain } from "./Explain";
 import { Filters } from "./Filters";
+import { PastQueue } from "./PastQueue";
 import { type Queue, type QueueFilter, useQueue } from "./queries";
 import { RoomStrip } from "./RoomStrip";
 import "./queue.css";
 
 export default function QueuePage() {
   const { job, at, ...filter } = useSearch({ from: "/queue" });
+  return at === undefined ? (
+    <PresentQueue />
+  ) : (
+    <div data-testid="page-queue" className="stack queue">
+      <header className="page-head">
+        <h1>Queue</h1>
+      </header>
+      <PastQueue at={at} job={job} filter={filter} />
+    </div>
+  );
+}
+
+function PresentQueue() {
+  const { job, at: _, ...filter } = useSearch({ from: "/queue" });
   const navigate = useNavigate({ from: "/queue" });
   const { wanted, more } = useWanted(JSON.stringify(filter));
   const queue = useQueue(filter, wanted);
@@ -48,7 +63,6 @@ export default function QueuePage() {
         <h1>Queue</h1>
         <Facts room={data?.room} />
       </header>
-      {at && <Present at={at} />}
       <RoomStrip queue={queue} narrowed={narrowed(filter)} type={filter.type} onType={(type) => change({ type })} />
       <Filters filter={filter} choices={data?.choices} types={(data?.room ?? []).map((one) => one.gpu_type)} onChange={change} />
       <div className="grid" ref={grid} onKeyDown={onKey}>
@@ -92,7 +106,6 @@ export default function QueuePage() {
               key={job}
               id={job}
               place={data?.items.find((row) => row.job_id === job)?.place}
-              past={at !== undefined}
               byHand={byHand.current}
               onClose={close}
             />
@@ -126,18 +139,6 @@ function Facts({ room }: { room: Queue["room"] }) {
   );
 }
 
-/** Time travel knows who waited, and not why. */
-function Present({ at }: { at: string }) {
-  return (
-    <p className="queue-present" role="note">
-      Why jobs waited and when they were to start is not kept: this is the queue of the present.{" "}
-      <Link to="/jobs" search={{ at, state: "queued" }}>
-        Who waited then
-      </Link>
-    </p>
-  );
-}
-
 const NAMES = { project: "project", user: "owner", code: "reason", type: "GPU type", q: "part of the name" } as const;
 
 /** Why the list is empty, and what to do. */
@@ -150,7 +151,7 @@ function Nothing({ list, filter }: { list: Queue; filter: QueueFilter }) {
     return (
       <Empty>
         {all === undefined ? "No job that waits" : `None of ${count(all)} jobs that wait`} has {filters}.{" "}
-        <Link to="/queue" search={(before) => ({ at: before.at, job: before.job })} resetScroll={false}>
+        <Link to="/queue" search={(before) => ({ job: before.job })} resetScroll={false}>
           Clear filters
         </Link>
       </Empty>

@@ -9,7 +9,7 @@ import { type SupposedChange, leverOf } from "./edits";
 import { LeastGpus } from "./LeastGpus";
 import type { JobDetail } from "./queries";
 
-export function Sooner({ explanation, job, past }: { explanation: Explanation; job: JobDetail; past: boolean }) {
+export function Sooner({ explanation, job }: { explanation: Explanation; job: JobDetail }) {
   const answers = explanation.counterfactuals ?? [];
   return (
     <section aria-label="What would start it sooner" className="stack" data-testid="sooner">
@@ -26,7 +26,7 @@ export function Sooner({ explanation, job, past }: { explanation: Explanation; j
               <div className="row">
                 <b className="queue-question">{one.question}</b>
                 <span className="space" />
-                {one.possible && !past && <Decide changes={one.changes} job={job} />}
+                {one.possible && <Decide changes={one.changes} job={job} />}
               </div>
               <Outcome of={one} />
             </li>
@@ -34,7 +34,7 @@ export function Sooner({ explanation, job, past }: { explanation: Explanation; j
         </ul>
       )}
       {answers.length === 0 && !explanation.left_out && <p className="muted">Nothing that the planner tried would start it.</p>}
-      {!past && <LeastGpus key={job.id} job={job} />}
+      <LeastGpus key={job.id} job={job} />
     </section>
   );
 }

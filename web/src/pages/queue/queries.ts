@@ -1,6 +1,6 @@
 // What the queue's page asks: the list with what each filter would show, why one job waits, how predictions fared.
 
-import { keepPreviousData, useQuery } from "@tanstack/react-query";
+import { keepPreviousData, skipToken, useQuery } from "@tanstack/react-query";
 import { type Explanation, api, unwrap } from "../../api/client";
 import { POLL_MS } from "../../api/queries";
 import type { components } from "../../api/schema";
@@ -11,6 +11,8 @@ type Schemas = components["schemas"];
 export type Queue = Schemas["Queue"];
 export type Waiting = Schemas["Waiting"];
 export type JobDetail = Schemas["JobDetail"];
+export type Verdict = Schemas["Verdict"];
+export type PlanSummary = Schemas["PlanSummary"];
 
 export interface QueueFilter {
   project?: string | undefined;
@@ -55,6 +57,40 @@ export function useExplanation(id: string) {
     queryKey: ["explain", id],
     queryFn: (): Promise<Explanation> => unwrap(api.GET("/api/v1/jobs/{id}/explain", { params: { path: { id } } })),
     refetchInterval: (query) => (query.state.data?.left_out ? AGAIN_MS : SLOW_MS),
+  });
+}
+
+/** The plan that was in force at a past moment; `null`: there was none, or none of then is kept. */
+export function usePlanOf(at: string) {
+  return useQuery({
+    queryKey: ["plans-at", at],
+    queryFn: () => unwrap(api.GET("/api/v1/plans", { params: { query: { at } } })),
+    select: ({ items }): PlanSummary | null => items.find((one) => one.state === "adopted") ?? null,
+    staleTime: Number.POSITIVE_INFINITY,
+  });
+}
+
+/** What a plan says of those to whom it gives nothing, and how many GPUs it gives the others. */
+export interface Said {
+  verdicts: Map<string, Verdict>;
+  given: Map<string, number>;
+}
+
+/** It never changes. */
+export function useSaid(plan: string | undefined) {
+  return useQuery({
+    queryKey: ["plan-said", plan],
+    queryFn: plan
+      ? async (): Promise<Said> => {
+          const told = await unwrap(api.GET("/api/v1/plans/{id}", { params: { path: { id: plan }, query: { verdicts: "waiting" } } }));
+          return {
+            verdicts: new Map(told.verdicts.map((each) => [each.job_id, each])),
+            given: new Map(told.assignments.map((each) => [each.job_id, each.gpus])),
+          };
+        }
+      : skipToken,
+    staleTime: Number.POSITIVE_INFINITY,
+    structuralSharing: false,
   });
 }
 
