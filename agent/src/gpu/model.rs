@@ -3,12 +3,13 @@
 use headway_types::{Bytes, GpuType};
 
 /// Parts of drivers' names, the least memory in GiB they go with, and the catalog's name. The first match counts.
-const NAMES: [(&str, u64, &str); 16] = [
+const NAMES: [(&str, u64, &str); 21] = [
     ("H200", 0, "H200"),
     ("H100", 0, "H100-80G"),
     ("H800", 0, "H800-80G"),
     ("GB300", 0, "GB300"),
     ("GB200", 0, "GB200"),
+    ("B300", 0, "B300"),
     ("B200", 0, "B200"),
     ("A800", 60, "A800-80G"),
     ("L40S", 0, "L40S"),
@@ -19,6 +20,10 @@ const NAMES: [(&str, u64, &str); 16] = [
     ("A100", 0, "A100-40G"),
     ("V100", 0, "V100"),
     ("MI300X", 0, "MI300X"),
+    ("MI325X", 0, "MI325X"),
+    ("MI350X", 0, "MI350X"),
+    ("MI355X", 0, "MI355X"),
+    ("gfx942", 240, "MI325X"),
     ("gfx942", 150, "MI300X"),
 ];
 
@@ -45,6 +50,10 @@ mod tests {
             ("AMD Instinct MI300X OAM", 191, "MI300X"),
             ("NVIDIA GeForce RTX 4090", 23, "RTX 4090"),
             ("NVIDIA GB200", 183, "GB200"),
+            ("NVIDIA GB300", 276, "GB300"),
+            ("NVIDIA B300 SXM6 AC", 268, "B300"),
+            ("AMD Instinct MI325X", 255, "MI325X"),
+            ("AMD Instinct MI355X", 287, "MI355X"),
             ("AMD Instinct MI210", 63, "MI210"),
             ("NVIDIA GeForce RTX 3090", 23, "GeForce-RTX-3090"),
         ] {
