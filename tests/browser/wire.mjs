@@ -7,9 +7,11 @@ export async function wired(cluster) {
   const { hostname, port } = new URL(cluster.url);
   const ends = new Set();
   let whole = true;
+  let came = 0;
   const server = createServer((near) => {
     if (!whole) return near.destroy();
     const far = connect(Number(port), hostname);
+    far.on("data", (bytes) => (came += bytes.length));
     for (const [one, other] of [[near, far], [far, near]]) {
       ends.add(one);
       one.pipe(other);
@@ -31,6 +33,8 @@ export async function wired(cluster) {
     mend() {
       whole = true;
     },
+    /** Bytes that have come from the cluster so far, as they were sent. */
+    received: () => came,
     async close() {
       this.cut();
       await new Promise((resolve) => server.close(resolve));
