@@ -10,7 +10,8 @@ mkdirSync(shots, { recursive: true });
 /** A window of nobody yet, and what it complains of. `options`: of the browser's context. */
 export async function newWindow(browser, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, ...options });
-  context.setDefaultTimeout(15_000);
+  // Machines that do much else are slow.
+  context.setDefaultTimeout(30_000);
   const page = await context.newPage();
   const complaints = [];
   page.on("pageerror", (error) => complaints.push(String(error)));
