@@ -39,11 +39,15 @@ async function throughAll(these, options, look, windows = 1) {
   const found = [];
   const go = async () => {
     const wire = await wired(cluster);
-    const window = await open(browser, wire, "/", options);
-    for (let next = left.shift(); next; next = left.shift()) found.push(...(await look({ ...window, wire }, ...next)));
-    await window.close();
-    await wire.close();
-    return window.complaints;
+    try {
+      const window = await open(browser, wire, "/", options);
+      for (let next = left.shift(); next; next = left.shift()) found.push(...(await look({ ...window, wire }, ...next)));
+      await window.close();
+      return window.complaints;
+    } finally {
+      // A wire that is left open keeps the tests from ending.
+      await wire.close();
+    }
   };
   const complaints = await Promise.all(Array.from({ length: windows }, go));
   return { found, complaints: complaints.flat() };
