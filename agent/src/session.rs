@@ -391,7 +391,10 @@ pub(crate) async fn keep_session(side: &impl Side) {
         } else if refusals == REFUSALS_TOLD {
             tracing::error!(error = %chain(&ended), "this node is not taken, dialling goes on");
         } else if pause == FIRST_PAUSE {
-            tracing::warn!(error = %chain(&ended), "no session, dialling goes on");
+            tracing::info!(error = %chain(&ended), "no session, dialling goes on");
+        } else if pause < longest && pause * 2 >= longest {
+            // A server that starts anew is back by now.
+            tracing::warn!(error = %chain(&ended), "no session for a while, dialling goes on");
         } else {
             tracing::debug!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
         }
