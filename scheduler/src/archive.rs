@@ -32,6 +32,8 @@ const PIECE: usize = 1 << 16;
 pub struct Archive {
     queue: mpsc::Sender<Arc<SolvedRound>>,
     writer: JoinHandle<()>,
+    /// Whose round was handed over last: a plan that is approved, rejected or replaced is committed again, and made of nothing new.
+    taken: Option<PlanId>,
 }
 
 impl Archive {
@@ -39,16 +41,18 @@ impl Archive {
     /// `version` is written down with each round, for whoever decides it again.
     pub fn start(store: Store, version: String) -> Self {
         let (queue, rounds) = mpsc::channel(QUEUE);
-        Self { queue, writer: tokio::spawn(write(store, version.into(), rounds)) }
+        Self { queue, writer: tokio::spawn(write(store, version.into(), rounds)), taken: None }
     }
 
-    /// Hands a round over if its plan is among the committed changes; drops it when the writer cannot keep up.
-    pub fn take(&self, changes: &[Change], newest: Option<&Arc<SolvedRound>>) {
-        let Some(round) = newest.filter(|round| changes.iter().any(|change| stores(change, round.plan.id))) else {
+    /// Hands a round over once its plan is among the committed changes; drops it when the writer cannot keep up.
+    pub fn take(&mut self, changes: &[Change], newest: Option<&Arc<SolvedRound>>) {
+        let Some(round) = newest.filter(|round| self.taken != Some(round.plan.id)) else { return };
+        if !changes.iter().any(|change| stores(change, round.plan.id)) {
             return;
-        };
-        if self.queue.try_send(Arc::clone(round)).is_err() {
-            lost(round.plan.id, &"rounds come faster than they can be written");
+        }
+        match self.queue.try_send(Arc::clone(round)) {
+            Ok(()) => self.taken = Some(round.plan.id),
+            Err(_) => lost(round.plan.id, &"rounds come faster than they can be written"),
         }
     }
 
@@ -161,7 +165,7 @@ mod tests {
         let _here = ::metrics::set_default_local_recorder(&recorder);
         let store = TestDatabase::create().await.store().await;
         store.close().await;
-        let archive = Archive::start(store, "0.0.9".into());
+        let mut archive = Archive::start(store, "0.0.9".into());
         let mut ids = IdSource::seeded(1);
         // The writer has no turn before the first wait: its queue fills up, and the last round finds no room.
         for _ in 0..=QUEUE {
@@ -172,6 +176,23 @@ mod tests {
         archive.finish().await;
         let all = format!("headway_plan_inputs_lost_total {}", QUEUE + 1);
         assert!(counted.render().contains(&all), "{}", counted.render());
+    }
+
+    #[tokio::test]
+    async fn a_plan_that_is_committed_again_is_written_once() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        let counted = recorder.handle();
+        let _here = ::metrics::set_default_local_recorder(&recorder);
+        let store = TestDatabase::create().await.store().await;
+        store.close().await;
+        let mut archive = Archive::start(store, "0.0.9".into());
+        let round = round(&mut IdSource::seeded(1));
+        for _ in 0..=QUEUE {
+            archive.take(&stored(&round), Some(&round));
+        }
+        archive.finish().await;
+        // Each attempt at writing is lost here, and counted.
+        assert!(counted.render().contains("headway_plan_inputs_lost_total 1"), "{}", counted.render());
     }
 
     #[test]

@@ -124,13 +124,11 @@ async function submit(cluster, key, body) {
   }
 }
 
-/** What a page follows, as it asks for it; ends with the bytes that came, compressed as browsers have it. */
-function followStream() {
-  const fields = ["state", "state_cause", "state_since", "gpus", "layout", "execution", "global_batch_sequences", "waiting", "eta_seconds"];
-  fields.push("throughput_tokens_per_second", "goodput_tokens_per_second", "efficiency", "noise_scale_tokens", "progress_fraction", "ended_at");
+/** Follows what a page follows, beside it; ends with the bytes that came, compressed as browsers have them. */
+function follow(address) {
   const headers = { Authorization: `Bearer ${cluster.token}`, "Accept-Encoding": "gzip" };
   let bytes = 0;
-  const asked = get(`${cluster.url}/api/v1/stream?patch=true&topics=jobs,nodes,plans,events&fields=${fields}`, { headers }, (answer) => {
+  const asked = get(address, { headers }, (answer) => {
     answer.on("data", (chunk) => (bytes += chunk.length));
     answer.on("error", () => {});
   });
@@ -194,10 +192,11 @@ try {
   result.map_live = await traced(browser, 30, () => pause(30_000));
 
   const network = await context.newCDPSession(page);
+  const followed = page.waitForRequest(/\/api\/v1\/stream/);
   await page.goto(`${wire.url}/`);
   await ready(page, "overview");
   await pause(5_000);
-  const [before, stream] = [wire.received(), followStream()];
+  const [before, stream] = [wire.received(), follow((await followed).url().replace(wire.url, cluster.url))];
   result.idle_live = await traced(browser, 60, () => pause(60_000));
   const perSecond = (bytes) => Number((bytes / 60 / 1_000).toFixed(1));
   result.idle_live.received_kb_per_second = perSecond(wire.received() - before);

@@ -12,7 +12,7 @@ import { JobLink } from "../../parts/Name";
 import { type Asked, Empty, Panel } from "../../parts/Panel";
 import { psCommand, usePastJobs } from "../jobs/list";
 import { reasonInWords } from "./columns";
-import { type Waited, type Why, waited } from "./past";
+import { type Waited, type Why, whyWaited } from "./past";
 import { type QueueFilter, type Verdict, usePlanOf, useSaid } from "./queries";
 
 interface Props {
@@ -31,7 +31,7 @@ export function PastQueue({ at, job, filter }: Props) {
   const columns = useMemo(() => columnsAt(at), [at]);
   const known = plan.data !== undefined && (plan.data === null || said.data !== undefined);
   const rows = useMemo(
-    () => (known ? jobs.data?.items.map((each) => waited(each, plan.data, said.data)) : undefined),
+    () => (known ? jobs.data?.items.map((job): Waited => ({ job, why: whyWaited(job, plan.data, said.data) })) : undefined),
     [known, jobs.data, plan.data, said.data],
   );
   const asked: Asked<Waited[]> = {
@@ -124,7 +124,7 @@ function PastFilters({ filter: { project, user, code, type, q }, onChange }: { f
 }
 
 /** Of whom the plan in force says nothing that would explain it. */
-const OTHERWISE: Record<Exclude<Why, "said" | "given">, string> = {
+const OTHERWISE: Record<Exclude<Why["known"], "said" | "given">, string> = {
   later: "came after that plan was made",
   unknown: "that plan says nothing of it: it ran then, or was not to run yet",
   no_plan: "not known",
@@ -146,13 +146,13 @@ function columnsAt(at: string): Column<Waited>[] {
     },
     { id: "owner", header: "Owner", width: "100px", from: "tablet", cell: ({ job }) => job.owner },
     { id: "project", header: "Project", width: "100px", from: "tablet", cell: ({ job }) => job.project },
-    { id: "why", header: "Why", cell: (row) => <InShort of={row} /> },
+    { id: "why", header: "Why", cell: ({ why }) => <InShort of={why} /> },
   ];
 }
 
-function InShort({ of: { why, verdict, gpus } }: { of: Waited }) {
-  if (verdict) return <span title={verdict.headline}>{verdict.headline}</span>;
-  return <span className="muted">{why === "given" ? `that plan gives it ${count(gpus)} GPUs, which it had yet to get` : OTHERWISE[why as keyof typeof OTHERWISE]}</span>;
+function InShort({ of }: { of: Why }) {
+  if (of.known === "said") return <span title={of.verdict.headline}>{of.verdict.headline}</span>;
+  return <span className="muted">{of.known === "given" ? `that plan gives it ${count(of.gpus)} GPUs, which it had yet to get` : OTHERWISE[of.known]}</span>;
 }
 
 /** All that the plan in force said of one job. */
@@ -163,9 +163,9 @@ function Chosen({ of }: { of: Waited | undefined }) {
         <>
           <h3>{of.job.name}</h3>
           <p>
-            <InShort of={of} />
+            <InShort of={of.why} />
           </p>
-          {of.verdict && <Reasons of={of.verdict} />}
+          {of.why.known === "said" && <Reasons of={of.why.verdict} />}
         </>
       ) : (
         <p>This job is not among those that are shown: it did not wait then, or stands further down.</p>

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { PastJob } from "../jobs/list";
-import { waited } from "./past";
+import { whyWaited } from "./past";
 import type { PlanSummary, Said, Verdict } from "./queries";
 
 const at = (minute: number) => new Date(minute * 60_000).toISOString();
@@ -10,9 +10,9 @@ const verdict = { job_id: "a", gpus: 0, headline: "Needs 8 GPUs; 0 are free", re
 const said: Said = { verdicts: new Map([["a", verdict]]), given: new Map([["b", 8]]) };
 
 test("a job waited for what the plan in force says, and nothing is made up where it says nothing", () => {
-  expect(waited(job("a", 1), plan, said)).toMatchObject({ why: "said", verdict });
-  expect(waited(job("b", 1), plan, said)).toMatchObject({ why: "given", gpus: 8 });
-  expect(waited(job("c", 11), plan, said).why).toBe("later");
-  expect(waited(job("c", 9), plan, said).why).toBe("unknown");
-  expect(waited(job("a", 1), null, undefined).why).toBe("no_plan");
+  expect(whyWaited(job("a", 1), plan, said)).toEqual({ known: "said", verdict });
+  expect(whyWaited(job("b", 1), plan, said)).toEqual({ known: "given", gpus: 8 });
+  expect(whyWaited(job("c", 11), plan, said)).toEqual({ known: "later" });
+  expect(whyWaited(job("c", 9), plan, said)).toEqual({ known: "unknown" });
+  expect(whyWaited(job("a", 1), null, undefined)).toEqual({ known: "no_plan" });
 });
