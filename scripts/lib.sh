@@ -15,7 +15,7 @@ summary=()
 step() {
     local name=$1 begin=$SECONDS
     shift
-    printf '\n==> %s\n' "$name"
+    printf '\n==> %s (at %s s)\n' "$name" $SECONDS
     if ! "$@"; then
         printf '\n==> FAILED: %s (after %s s)\n' "$name" $((SECONDS - begin)) >&2
         exit 1

@@ -42,6 +42,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How often people hear what GPUs measure.
 const READINGS_EVERY: Duration = Duration::from_secs(10);
 /// Where there are other servers: from the end of a session on, for as long as a takeover takes, none is waited for longer than this.
+/// An agent that has no session for longer warns of it.
 const TAKEOVER: Duration = Duration::from_secs(30);
 const TAKEOVER_PAUSE: Duration = Duration::from_secs(1);
 /// And none that does not answer.
@@ -343,6 +344,7 @@ pub(crate) async fn keep_session(side: &impl Side) {
     let mut behind = None;
     let mut refusals = 0_u32;
     let mut ended_at = Instant::now();
+    let mut told = false;
     loop {
         let (mut welcomed, began) = (None, Instant::now());
         let ended = tokio::select! {
@@ -354,6 +356,7 @@ pub(crate) async fn keep_session(side: &impl Side) {
             // A scheduler that comes back should hear of this node before its lease is over.
             (pause, longest) = (FIRST_PAUSE, (heartbeat * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE));
             ended_at = Instant::now();
+            told = false;
             side.turns().begin_anew();
             if let SessionError::Renewed = &ended {
                 refusals = 0;
@@ -392,8 +395,8 @@ pub(crate) async fn keep_session(side: &impl Side) {
             tracing::error!(error = %chain(&ended), "this node is not taken, dialling goes on");
         } else if pause == FIRST_PAUSE {
             tracing::info!(error = %chain(&ended), "no session, dialling goes on");
-        } else if pause < longest && pause * 2 >= longest {
-            // A server that starts anew is back by now.
+        } else if !told && ended_at.elapsed() >= TAKEOVER {
+            told = true;
             tracing::warn!(error = %chain(&ended), "no session for a while, dialling goes on");
         } else {
             tracing::debug!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");

@@ -40,6 +40,7 @@ impl Expected {
         Self::error("headway_scheduler::grpc::credentials", "credential lookup failed"),
         Self::warning("headway_scheduler::grpc::credentials", ""),
         Self::warning("headway_scheduler::audit", "refusals are not in the audit"),
+        Self::warning("headway_agent::session", "no session for a while"),
         Self::SLOW_STATEMENT,
         Self::SLOW_CONNECTION,
     ];
