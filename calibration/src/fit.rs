@@ -193,10 +193,9 @@ impl<'a> Problem<'a> {
         Touch { time: concerned && !memory, memory: concerned && memory }
     }
 
-    /// Whether a row's software is a stack or a child of it.
+    /// Whether a row's software is a stack or descends from it.
     fn runs_on(&self, weighted: &Weighted, stack: &str) -> bool {
-        let parent = |own: &str| self.structure.stack.get(own)?.parent.as_deref();
-        weighted.stack.as_deref().is_some_and(|own| own == stack || parent(own) == Some(stack))
+        weighted.stack.as_deref().is_some_and(|own| self.structure.lineage(own).any(|(ancestor, _)| ancestor == stack))
     }
 }
 

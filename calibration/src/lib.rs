@@ -6,6 +6,7 @@
 //! (whole files), [`score`] (how far the model is off), [`fit`] (constants from measurements), [`validate`] (fits scored on what they have
 //! not seen), [`publish`] (the committed file). It never touches a running cluster.
 
+pub mod deviation;
 pub mod fit;
 pub mod measurement;
 pub mod prior;

@@ -15,7 +15,7 @@ use crate::row::Row;
 use crate::wording::{Found, ending, gpu_type, precision, sharding};
 
 /// Columns without which a row is scored, but teaches nothing.
-const DECISIVE: [&str; 7] = ["gpu", "layers", "heads", "vocab", "global_batch", "unknown dp_mode", "unknown precision"];
+const DECISIVE: [&str; 6] = ["gpu", "heads", "vocab", "global_batch", "unknown dp_mode", "unknown precision"];
 /// The largest job, micro-batch and batch that are taken for real.
 const MOST_GPUS: u32 = 1 << 20;
 const MOST_SEQUENCES: u32 = 1 << 24;
@@ -79,7 +79,7 @@ pub enum Skip {
     Absurd(&'static str),
     #[error("global batch is smaller than dp × micro-batch")]
     Indivisible,
-    #[error("ep does not divide dp, or there are fewer experts")]
+    #[error("ep does not divide tp × cp × dp, or there are fewer experts")]
     Experts,
     #[error("neither step time nor memory measured")]
     NothingMeasured,
@@ -176,7 +176,6 @@ fn architecture(row: &Row, assumed: &mut BTreeSet<&'static str>) -> Result<Archi
     let known = row.text("model").and_then(preset_named).map(|preset| preset.architecture);
     let (Some(layers), Some(hidden)) = (row.count("layers"), row.count("hidden")) else {
         // A well-known model needs no sizes.
-        assumed.insert("layers");
         let known = known.ok_or(Skip::Missing(if row.count("layers").is_none() { "layers" } else { "hidden" }))?;
         let known = Architecture { seq_len: row.count("seq_len").unwrap_or(known.seq_len), ..known };
         return known.check().map(|()| known).map_err(|_| Skip::Architecture);
@@ -220,7 +219,7 @@ fn degrees(row: &Row, architecture: &Architecture) -> Result<[u32; 5], Skip> {
         return Err(Skip::WrongSize);
     }
     let dp = gpus / model_parallel;
-    if !dp.is_multiple_of(ep) || architecture.experts.map_or(1, |experts| experts.count) < ep {
+    if !(tp * cp * dp).is_multiple_of(ep) || architecture.experts.map_or(1, |experts| experts.count) < ep {
         return Err(Skip::Experts);
     }
     Ok([dp, tp, pp, cp, ep])

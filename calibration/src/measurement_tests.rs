@@ -62,6 +62,13 @@ fn failed_runs_teach_memory_and_not_time() {
 }
 
 #[test]
+fn a_well_known_model_needs_no_sizes() {
+    let row = table(HEADER, &[&GOOD.replace(",m,32,4096,32,32000,", ",llama-2-7b,,,,,")]).measurements.remove(0);
+    assert_eq!(row.architecture.layers, 32);
+    assert!(row.clean, "{:?}", row.assumed);
+}
+
+#[test]
 fn what_a_row_leaves_out_is_filled_in_where_the_field_has_a_usual_answer_and_then_teaches_nothing() {
     let one = |row: &str| {
         let row = table(HEADER, &[row]).measurements.remove(0);
@@ -69,7 +76,6 @@ fn what_a_row_leaves_out_is_filled_in_where_the_field_has_a_usual_answer_and_the
         row
     };
     assert_eq!(one(&GOOD.replace("H100-80", "H100-64")).gpu_type, "H100-80G");
-    assert_eq!(one(&GOOD.replace(",m,32,4096,32,32000,", ",llama-2-7b,,,,,")).architecture.layers, 32);
     assert_eq!(one(&GOOD.replace(",4096,32,", ",4096,,")).architecture.heads, 32);
     assert_eq!(one(&GOOD.replace(",32000,", ",,")).architecture.vocab, 50_304);
     assert_eq!(one(&GOOD.replace(",64,3.5", ",63,3.5")).strategy.micro_batches, 16);

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use headway_goodput::band::Deviation;
+use headway_goodput::caution::Caution;
 use serde::Deserialize;
 
 /// A constant's value before any measurement, and the deviation of its logarithm.
@@ -27,6 +29,19 @@ pub struct Prior {
     pub memory_noise: BTreeMap<String, f64>,
     /// Rows of a source that count in full; of more, each counts less.
     pub full_rows: BTreeMap<String, f64>,
+    pub deviation: DeviationBelief,
+}
+
+/// How far estimates are believed to be off before any held-out measurement.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviationBelief {
+    /// Rows that a belief counts for.
+    pub rows: f64,
+    /// Of a measured stack.
+    pub stack: Deviation,
+    /// Of unknown software, and added by each other caution.
+    pub cautions: BTreeMap<Caution, Deviation>,
 }
 
 /// Scatter and rows of a source that the file does not name.

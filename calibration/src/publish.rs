@@ -1,6 +1,7 @@
 //! A parameter set as the file that is committed: few digits, so that a fit on another machine gives the same file, and a line that
 //! says where it comes from.
 
+use headway_goodput::band::Measured;
 use headway_goodput::physics::{FamilyFactors, Parameters};
 
 /// Digits kept of each constant; measurements support three.
@@ -25,6 +26,13 @@ pub fn publish(parameters: &Parameters) -> Result<String, toml::ser::Error> {
         for value in [matmul_share, fused_attention_share, link_share] {
             *value = round(*value);
         }
+    }
+    for deviation in rounded.deviation.values_mut() {
+        (deviation.time, deviation.memory) = (round(deviation.time), round(deviation.memory));
+    }
+    for stack in rounded.stack.values_mut() {
+        let Measured { time, memory } = &mut stack.deviation;
+        (*time, *memory) = (time.map(round), memory.map(round));
     }
     for value in rounded.stack.values_mut().flat_map(|stack| stack.factors.values_mut()) {
         *value = round(*value);

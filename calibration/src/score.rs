@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use headway_goodput::band::{Band, Deviation};
 use headway_goodput::catalog::Hardware;
 use headway_goodput::estimate::{leaves_a_stage_empty, step_time_of};
 use headway_goodput::memory::{USABLE, memory_of};
 use headway_goodput::physics::Parameters;
+use headway_goodput::strategy::Precision;
 use headway_types::quantile::quantile;
 use serde::Serialize;
 
+use crate::deviation::cautions_of;
 use crate::measurement::{Ending, Measurement};
 
 /// What the model says of one measured run.
@@ -18,14 +21,25 @@ pub struct Predicted {
     pub step_time: f64,
     /// Bytes of the largest rank.
     pub memory: f64,
-    /// Whether the run would be refused: it does not fit, or a pipeline stage has nothing to do.
+    /// How far off both may be.
+    pub deviation: Deviation,
+    /// Whether the run is thought to fail: it needs more memory than can be planned with, or a pipeline stage has nothing to do.
+    pub doubted: bool,
+    /// Whether it would be refused: it does not fit even at the lower end of its band, or a stage has nothing to do.
     pub refused: bool,
 }
 
 /// Predictions for all measurements, each with the constants of its own stack.
 #[must_use]
 pub fn predict(measurements: &[Measurement], parameters: &Parameters) -> Vec<Predicted> {
-    measurements.iter().map(|measurement| predict_one(measurement, parameters)).collect()
+    let stack = |measurement: &Measurement| parameters.stack_of(&measurement.source, &measurement.framework);
+    measurements.iter().map(|measurement| predict_as(measurement, parameters, stack(measurement))).collect()
+}
+
+/// The same as if the software of each were not known.
+#[must_use]
+pub(crate) fn predict_unnamed(measurements: &[Measurement], parameters: &Parameters) -> Vec<Predicted> {
+    measurements.iter().map(|measurement| predict_as(measurement, parameters, None)).collect()
 }
 
 /// The hardware with a parameter set's factors for its family.
@@ -36,17 +50,20 @@ pub(crate) fn hardware_of(measurement: &Measurement, parameters: &Parameters) ->
     Hardware { factors: factors.unwrap_or(measurement.hardware.factors), ..measurement.hardware }
 }
 
-fn predict_one(measurement: &Measurement, parameters: &Parameters) -> Predicted {
-    let stack = parameters.stack_of(&measurement.source, &measurement.framework);
+fn predict_as(measurement: &Measurement, parameters: &Parameters, stack: Option<&str>) -> Predicted {
     let profile = parameters.profile(stack);
     let hardware = hardware_of(measurement, parameters);
     let cluster = measurement.cluster(&hardware, &profile);
     let memory = memory_of(&measurement.architecture, &measurement.strategy, &cluster).total();
+    let deviation = parameters.deviation(stack, &cautions_of(measurement, parameters, stack));
+    let room = USABLE * hardware.memory;
+    let cannot_start = leaves_a_stage_empty(&measurement.architecture, &measurement.strategy, &profile);
     Predicted {
         step_time: step_time_of(&measurement.architecture, &measurement.strategy, &cluster).total().0,
         memory,
-        refused: memory > USABLE * hardware.memory
-            || leaves_a_stage_empty(&measurement.architecture, &measurement.strategy, &profile),
+        deviation,
+        doubted: memory > room || cannot_start,
+        refused: Band::around(memory, deviation.memory).p10 > room || cannot_start,
     }
 }
 
@@ -64,7 +81,7 @@ pub struct Errors {
     pub after_one_factor: f64,
 }
 
-/// How well the model chooses among runs of the same model, GPUs, batch and sequence length.
+/// How well the model chooses among a source's runs of the same model, GPUs, precision, batch and sequence length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Choice {
     pub groups: usize,
@@ -80,12 +97,12 @@ pub struct Choice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct OutOfMemory {
     pub rows: usize,
-    /// Share of the failed runs that it refuses.
+    /// Share of the failed runs that it doubts.
     pub recall: f64,
-    /// Share of the refused runs that failed.
+    /// Share of the doubted runs that failed.
     pub precision: f64,
-    /// Share of the successful runs that it allows.
-    pub kept: f64,
+    /// Share of the failed runs that it refuses.
+    pub refused: f64,
 }
 
 /// One line of the scoreboard.
@@ -99,6 +116,11 @@ pub struct Score {
     pub spearman: f64,
     pub choice: Choice,
     pub memory: Option<Errors>,
+    /// Shares of the step times, and of the memory peaks, between the first and the ninth decile of their estimates, per cent.
+    pub in_band: f64,
+    pub memory_in_band: Option<f64>,
+    /// Share of the successful runs that it would have refused.
+    pub wrongly_refused: f64,
     pub out_of_memory: Option<OutOfMemory>,
 }
 
@@ -149,6 +171,13 @@ pub fn score(name: &str, measurements: &[Measurement], predicted: &[Predicted], 
     let held: Vec<(f64, f64)> =
         rows.iter().filter_map(|row| Some((measurements[*row].memory?, predicted[*row].memory))).collect();
     let (memory, memory_guess): (Vec<f64>, Vec<f64>) = held.into_iter().unzip();
+    let within = |guess: f64, deviation: f64, truth: Option<f64>| Some(Band::around(guess, deviation).holds(truth?));
+    let in_time = rows.iter().filter_map(|row| {
+        within(predicted[*row].step_time, predicted[*row].deviation.time, measurements[*row].step_time)
+    });
+    let in_memory = rows
+        .iter()
+        .filter_map(|row| within(predicted[*row].memory, predicted[*row].deviation.memory, measurements[*row].memory));
     Score {
         name: name.to_owned(),
         step_time: errors(&truths, &guesses),
@@ -156,8 +185,17 @@ pub fn score(name: &str, measurements: &[Measurement], predicted: &[Predicted], 
         spearman: spearman(&truths, &guesses),
         choice: choice(measurements, predicted, &timed),
         memory: (!memory.is_empty()).then(|| errors(&memory, &memory_guess)),
+        in_band: share_of(in_time).unwrap_or(f64::NAN),
+        memory_in_band: share_of(in_memory),
+        wrongly_refused: wrongly_refused(measurements, predicted, rows),
         out_of_memory: out_of_memory(measurements, predicted, rows),
     }
+}
+
+/// How many hold, per cent.
+fn share_of(held: impl Iterator<Item = bool>) -> Option<f64> {
+    let (all, held) = held.fold((0usize, 0usize), |(all, inside), holds| (all + 1, inside + usize::from(holds)));
+    (all > 0).then(|| 100.0 * held as f64 / all as f64)
 }
 
 fn errors(truths: &[f64], guesses: &[f64]) -> Errors {
@@ -211,16 +249,18 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// Runs that a user would choose among: model, GPU type, GPUs, batch and sequence length.
-type Group<'a> = (&'a str, &'a str, u32, u64, u32);
+/// Runs that a user would choose among: source, model, GPU type, precision, GPUs, batch and sequence length.
+type Group<'a> = (&'a str, &'a str, &'a str, Precision, u32, u64, u32);
 
 fn choice(measurements: &[Measurement], predicted: &[Predicted], timed: &[(usize, f64)]) -> Choice {
     let mut groups: BTreeMap<Group, Vec<(f64, f64)>> = BTreeMap::new();
     for (row, truth) in timed {
         let measurement = &measurements[*row];
         let key = (
+            measurement.source.as_str(),
             measurement.model.as_str(),
             measurement.gpu_type.as_str(),
+            measurement.strategy.precision,
             measurement.strategy.gpus(),
             measurement.strategy.global_batch(),
             measurement.architecture.seq_len,
@@ -247,25 +287,24 @@ fn choice(measurements: &[Measurement], predicted: &[Predicted], timed: &[(usize
 }
 
 fn out_of_memory(measurements: &[Measurement], predicted: &[Predicted], rows: &[usize]) -> Option<OutOfMemory> {
-    let refused = |row: usize| predicted[row].refused;
-    let (mut failed, mut caught, mut ran, mut allowed) = (0usize, 0usize, 0usize, 0usize);
-    for row in rows.iter().copied() {
-        if measurements[row].ending == Ending::OutOfMemory {
-            failed += 1;
-            caught += usize::from(refused(row));
-        } else {
-            ran += 1;
-            allowed += usize::from(!refused(row));
-        }
-    }
-    let refusals = caught + ran - allowed;
+    let failed = |row: &&usize| measurements[**row].ending == Ending::OutOfMemory;
+    let of = |rows: &[&usize], told: fn(&Predicted) -> bool| rows.iter().filter(|row| told(&predicted[***row])).count();
+    let (failed, ran): (Vec<&usize>, Vec<&usize>) = rows.iter().partition(failed);
+    let (caught, wrong) = (of(&failed, |one| one.doubted), of(&ran, |one| one.doubted));
     let share = |part: usize, whole: usize| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-    (failed > 0).then(|| OutOfMemory {
-        rows: failed,
-        recall: share(caught, failed),
-        precision: share(caught, refusals),
-        kept: share(allowed, ran),
+    (!failed.is_empty()).then(|| OutOfMemory {
+        rows: failed.len(),
+        recall: share(caught, failed.len()),
+        precision: share(caught, caught + wrong),
+        refused: share(of(&failed, |one| one.refused), failed.len()),
     })
+}
+
+/// Share of the successful runs that would have been refused.
+fn wrongly_refused(measurements: &[Measurement], predicted: &[Predicted], rows: &[usize]) -> f64 {
+    let ran: Vec<usize> = rows.iter().copied().filter(|row| measurements[*row].ending == Ending::Ran).collect();
+    let refused = ran.iter().filter(|row| predicted[**row].refused).count();
+    if ran.is_empty() { 0.0 } else { refused as f64 / ran.len() as f64 }
 }
 
 #[cfg(test)]

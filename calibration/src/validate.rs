@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use headway_goodput::band::Measured;
 use headway_goodput::physics::Parameters;
 
 use crate::fit::{FitError, fit};
 use crate::measurement::Measurement;
 use crate::prior::Prior;
-use crate::score::{Predicted, predict};
+use crate::score::{Predicted, predict, predict_unnamed};
 
 /// What is left out together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub enum LeaveOut {
     Models { folds: usize },
     /// One source at a time; its stack's factors go back to the prior's.
     Sources,
+    /// One family of stacks at a time (a root and all that descends from it), predicted as software nobody has named.
+    Software,
 }
 
 /// Predictions of each row by a fit without it. Rows of a stack with one model only cannot be left out by model and keep the fit of
@@ -36,7 +39,13 @@ pub fn predict_left_out(
         let fitted = fit(&seen, &neutral(start, &seen), prior, patience)?;
         let unseen: Vec<usize> = (0..measurements.len()).filter(|row| fold_of[*row] == Some(fold)).collect();
         for row in unseen {
-            predicted[row] = predict(&measurements[row..=row], &fitted.parameters).pop();
+            let one = &measurements[row..=row];
+            let guesses = if leave_out == LeaveOut::Software {
+                predict_unnamed(one, &fitted.parameters)
+            } else {
+                predict(one, &fitted.parameters)
+            };
+            predicted[row] = guesses.into_iter().next();
         }
     }
     Ok(predicted)
@@ -58,6 +67,7 @@ fn neutral(start: &Parameters, seen: &[Measurement]) -> Parameters {
     for (name, stack) in &mut parameters.stack {
         if !known.contains(name) {
             stack.factors.values_mut().for_each(|factor| *factor = 1.0);
+            stack.deviation = Measured::default();
         }
     }
     parameters
@@ -69,6 +79,16 @@ fn folds(measurements: &[Measurement], start: &Parameters, leave_out: LeaveOut) 
             let sources: BTreeSet<&str> = measurements.iter().map(|row| row.source.as_str()).collect();
             let order: BTreeMap<&str, usize> = sources.into_iter().zip(0..).collect();
             measurements.iter().map(|row| order.get(row.source.as_str()).copied()).collect()
+        }
+        LeaveOut::Software => {
+            let root = |row: &Measurement| {
+                let stack = start.stack_of(&row.source, &row.framework)?;
+                start.lineage(stack).last().map(|(name, _)| name.to_owned())
+            };
+            let roots: Vec<Option<String>> = measurements.iter().map(root).collect();
+            let known: BTreeSet<&String> = roots.iter().flatten().collect();
+            let order: BTreeMap<&String, usize> = known.into_iter().zip(0..).collect();
+            roots.iter().map(|root| order.get(root.as_ref()?).copied()).collect()
         }
         LeaveOut::Models { folds } => {
             let stack = |row: &Measurement| start.stack_of(&row.source, &row.framework).unwrap_or_default().to_owned();

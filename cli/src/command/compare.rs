@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use headway_calibration::measurement::Measurement;
 use headway_calibration::score::{Predicted, Score, predict, score, scoreboard};
 use headway_calibration::table::Table;
+use headway_goodput::band::Band;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
+use headway_goodput::strategy::Strategy;
 use serde::Serialize;
 
+use super::estimate::describe;
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, optional};
 
@@ -38,13 +41,14 @@ struct Scoreboard {
     unnamed_software: usize,
 }
 
-const HEADERS: [&str; 16] = [
+const HEADERS: [&str; 20] = [
     "SOURCE",
     "ROWS",
     "MAPE",
     "MEDIAN",
     "P90",
     "BIAS",
+    "BAND",
     "1-FACTOR",
     "CONST-MFU",
     "RHO",
@@ -53,8 +57,11 @@ const HEADERS: [&str; 16] = [
     "TOP3",
     "IN5%",
     "MEMORY",
+    "M-BAND",
+    "REFUSED",
     "OOM-RECALL",
     "OOM-PREC",
+    "OOM-REFUSED",
 ];
 
 /// Reads measurement files.
@@ -79,6 +86,81 @@ fn reasons(table: &Table) -> String {
 pub fn compare(print: &Printer, table: &Table, parameters: &Parameters) -> Result<(), Failure> {
     let predicted = predict(&table.measurements, parameters);
     show(print, table, &table.measurements, &predicted, parameters)
+}
+
+/// One row with what was measured and what is predicted.
+#[derive(Serialize)]
+struct RowOfTwo<'a> {
+    source: &'a str,
+    row_id: &'a str,
+    model: &'a str,
+    gpu_type: &'a str,
+    gpus: u32,
+    strategy: Strategy,
+    step_time_seconds: Option<f64>,
+    predicted_seconds: f64,
+    band: Band,
+    memory: Option<f64>,
+    predicted_memory: f64,
+    memory_band: Band,
+    refused: bool,
+}
+
+/// Every row with its prediction.
+pub fn compare_rows(print: &Printer, table: &Table, parameters: &Parameters) -> Result<(), Failure> {
+    let predicted = predict(&table.measurements, parameters);
+    let rows = table.measurements.iter().zip(&predicted).map(|(row, predicted)| RowOfTwo {
+        source: &row.source,
+        row_id: &row.row_id,
+        model: &row.model,
+        gpu_type: &row.gpu_type,
+        gpus: row.strategy.gpus(),
+        strategy: row.strategy,
+        step_time_seconds: row.step_time,
+        predicted_seconds: predicted.step_time,
+        band: Band::around(predicted.step_time, predicted.deviation.time),
+        memory: row.memory,
+        predicted_memory: predicted.memory,
+        memory_band: Band::around(predicted.memory, predicted.deviation.memory),
+        refused: predicted.refused,
+    });
+    let rows: Vec<RowOfTwo> = rows.collect();
+    let headers = [
+        "SOURCE",
+        "ROW",
+        "MODEL",
+        "GPUS",
+        "CONFIGURATION",
+        "MEASURED",
+        "PREDICTED",
+        "P10",
+        "P90",
+        "OFF",
+        "MEMORY",
+        "PREDICTED",
+        "REFUSED",
+    ];
+    let gib = |bytes: f64| format!("{:.1} GiB", bytes / (1u64 << 30) as f64);
+    let line = |row: &RowOfTwo| {
+        vec![
+            row.source.to_owned(),
+            row.row_id.to_owned(),
+            row.model.to_owned(),
+            format!("{}x{}", row.gpus, row.gpu_type),
+            describe(&row.strategy),
+            optional(row.step_time_seconds, |seconds| format!("{seconds:.3}")),
+            format!("{:.3}", row.predicted_seconds),
+            format!("{:.3}", row.band.p10),
+            format!("{:.3}", row.band.p90),
+            optional(row.step_time_seconds, |seconds| {
+                format!("{:+.1} %", 100.0 * (row.predicted_seconds / seconds - 1.0))
+            }),
+            optional(row.memory, gib),
+            gib(row.predicted_memory),
+            if row.refused { "yes" } else { "" }.to_owned(),
+        ]
+    };
+    print.list(&rows, &headers, line, |row| row.row_id.to_owned())
 }
 
 /// Scores the rows that a cross-validation predicted without having seen them.
@@ -127,7 +209,10 @@ fn show(
         board.used
     )?;
     say!(
-        "CONST-MFU is what one utilisation fitted to the same rows gets; GROUPS of the same model, GPUs, batch and sequence."
+        "BAND and M-BAND: rows within their bands; REFUSED: of the runs that happened; OOM: of the failed ones, told and refused;"
+    )?;
+    say!(
+        "CONST-MFU is what one utilisation fitted to the same rows gets; GROUPS of the same source, model, GPUs, precision, batch and sequence."
     )?;
     let beaten: Vec<&str> = board
         .scores
@@ -166,6 +251,7 @@ fn line(score: &Score) -> Vec<String> {
         one(score.step_time.median),
         one(score.step_time.p90),
         format!("{:+.1}", score.step_time.bias),
+        if score.in_band.is_finite() { format!("{:.0}", score.in_band) } else { "-".into() },
         one(score.step_time.after_one_factor),
         one(score.constant_mfu),
         if score.spearman.is_finite() { format!("{:.2}", score.spearman) } else { "-".into() },
@@ -174,7 +260,10 @@ fn line(score: &Score) -> Vec<String> {
         chosen(score.choice.top3_regret),
         chosen(score.choice.within_5),
         optional(score.memory.map(|memory| memory.mape), one),
-        optional(oom.map(|oom| oom.recall), |value| format!("{value:.3}")),
-        optional(oom.map(|oom| oom.precision), |value| format!("{value:.3}")),
+        optional(score.memory_in_band, |share| format!("{share:.0}")),
+        format!("{:.1}", 100.0 * score.wrongly_refused),
+        optional(oom.map(|oom| oom.recall), |value| format!("{:.1}", 100.0 * value)),
+        optional(oom.map(|oom| oom.precision), |value| format!("{:.1}", 100.0 * value)),
+        optional(oom.map(|oom| oom.refused), |value| format!("{:.1}", 100.0 * value)),
     ]
 }

@@ -1,33 +1,41 @@
-//! `headway estimate`: the best configurations of a model on GPUs from its architecture alone, every term of one, or the model against
-//! measurements.
+//! `headway estimate`: the best configurations of a model on GPUs from its architecture alone, with how far off that may be; GPUs side by
+//! side; how many a deadline takes; or the model against measurements.
+
+mod answer;
+mod picture;
+mod search;
 
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use headway_estimator::caution::cautions;
 use headway_estimator::preset::{import, preset_named};
-use headway_estimator::search::{Found, Ranked, Wanted, search};
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Catalog;
-use headway_goodput::collective::Cluster;
-use headway_goodput::memory::USABLE;
 use headway_goodput::physics::Parameters;
-use headway_goodput::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
-use serde::Serialize;
+use headway_goodput::strategy::Precision;
 
-use super::compare::{compare, read};
+use super::compare::{compare, compare_rows, read};
 use super::model::parameters;
 use crate::failure::{Failure, Kind};
-use crate::output::{Printer, si};
+use crate::output::Printer;
+use answer::Answer;
+pub(super) use answer::describe;
+use search::Question;
 
 #[derive(Args, Clone, Debug)]
 pub struct Estimate {
     /// A model by name (`headway model presets`) or the path of its config.json.
     #[arg(long, required_unless_present = "compare")]
     pub model: Option<String>,
-    /// GPUs, as in 64xH100.
-    #[arg(long, required_unless_present = "compare")]
-    pub gpus: Option<String>,
+    /// GPUs, as in 64xH100; several to compare (64xH100,64xB200). With --days a type alone: H100.
+    #[arg(long, required_unless_present = "compare", value_delimiter = ',')]
+    pub gpus: Vec<String>,
+    /// Tokens to train on (300G, 15T): says how long that takes.
+    #[arg(long, value_parser = tokens)]
+    pub tokens: Option<f64>,
+    /// Days in which they should be trained: finds the fewest GPUs of each type.
+    #[arg(long, requires = "tokens", value_parser = days)]
+    pub days: Option<f64>,
     /// Sequences per step; two million tokens' worth otherwise.
     #[arg(long)]
     pub batch: Option<u64>,
@@ -41,7 +49,7 @@ pub struct Estimate {
     #[arg(long)]
     pub stack: Option<String>,
     /// GPUs per node.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1 << 16))]
     pub gpus_per_node: u32,
     /// Network per GPU in GB/s and direction; the usual build's otherwise.
     #[arg(long)]
@@ -55,6 +63,9 @@ pub struct Estimate {
     /// Show every term of the best configuration.
     #[arg(long)]
     pub explain: bool,
+    /// Draw what the steps of the best configurations are made of, with their bands, into an SVG file.
+    #[arg(long, conflicts_with = "compare")]
+    pub svg: Option<PathBuf>,
     /// Files with more GPU types, in the form of the built-in hardware catalog.
     #[arg(long = "catalog")]
     pub catalogs: Vec<PathBuf>,
@@ -62,8 +73,11 @@ pub struct Estimate {
     #[arg(long)]
     pub parameters: Option<PathBuf>,
     /// Score the model against measurement files instead.
-    #[arg(long, num_args = 1.., conflicts_with_all = ["model", "gpus"])]
+    #[arg(long, num_args = 1.., conflicts_with_all = ["model", "gpus", "tokens"])]
     pub compare: Vec<PathBuf>,
+    /// With --compare: every row with what was measured and what is predicted.
+    #[arg(long, requires = "compare")]
+    pub rows: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -75,75 +89,44 @@ pub enum Numbers {
     Fp4,
 }
 
-const TOKENS_PER_STEP: u64 = 2 << 20;
-const SHOWN: usize = 10;
-const GIB: f64 = 1024.0 * 1024.0 * 1024.0;
-
-/// One configuration, for programs.
-#[derive(Serialize)]
-struct Line {
-    strategy: Strategy,
-    step_time_seconds: f64,
-    tokens_per_second_per_gpu: f64,
-    mfu: f64,
-    bubble_share: f64,
-    communication_share: f64,
-    memory: headway_goodput::memory::MemoryUse,
-    terms: std::collections::BTreeMap<&'static str, f64>,
-}
-
-#[derive(Serialize)]
-struct Answer {
-    parameters: f64,
-    active_parameters: f64,
-    gpu_type: String,
-    global_batch: u64,
-    best: Vec<Line>,
-    evaluated: usize,
-    excluded: std::collections::BTreeMap<String, usize>,
-    cautions: Vec<String>,
+/// The GPUs that are asked about: of a type, and how many where that is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    pub count: Option<u32>,
+    pub gpu_type: String,
 }
 
 pub fn run(print: &Printer, estimate: &Estimate) -> Result<(), Failure> {
     let parameters = parameters(estimate.parameters.as_ref())?;
     let catalog = Catalog::built_in().clone().with(&super::catalog::read(&estimate.catalogs, &parameters)?);
     if !estimate.compare.is_empty() {
-        return compare(print, &read(&estimate.compare, &catalog)?, &parameters);
+        let table = read(&estimate.compare, &catalog)?;
+        return if estimate.rows {
+            compare_rows(print, &table, &parameters)
+        } else {
+            compare(print, &table, &parameters)
+        };
     }
-    let architecture = architecture(estimate)?;
-    let (count, gpu_type) = gpus(estimate.gpus.as_deref().unwrap_or_default(), &catalog)?;
-    let hardware = catalog.find(&gpu_type).ok_or_else(|| Failure::new(Kind::Usage, "no such GPU type"))?;
-    let stack = stack(estimate, &parameters)?;
-    let profile = parameters.profile(stack);
-    let mut cluster = Cluster::usual(&hardware, &profile, estimate.gpus_per_node.clamp(1, count));
-    if let Some(gigabytes) = estimate.network.filter(|rate| *rate > 0.0) {
-        cluster.network = gigabytes * 1e9;
+    let question = Question {
+        estimate,
+        architecture: architecture(estimate)?,
+        stack: stack(estimate, &parameters)?,
+        parameters: &parameters,
+        catalog: &catalog,
+    };
+    if estimate.gpus.len() > 1 && (estimate.svg.is_some() || estimate.explain) {
+        return Err(
+            Failure::new(Kind::Usage, "--svg and --explain show the GPUs of one type").hint("ask for one at a time")
+        );
     }
-    let wanted = Wanted {
-        gpus: count,
-        global_batch: estimate.batch.unwrap_or((TOKENS_PER_STEP / u64::from(architecture.seq_len)).max(1)),
-        precision: precision(estimate.precision),
-        fused_attention: !estimate.unfused_attention,
-        offload: estimate.offload,
-    };
-    let found = search(&architecture, &cluster, &wanted, SHOWN);
-    let Some(best) = found.best.first() else { return Err(nothing_fits(&found, hardware.memory)) };
-    let cautions: Vec<String> = cautions(&architecture, &best.strategy, &gpu_type, &catalog, &parameters, stack)
-        .iter()
-        .map(ToString::to_string)
-        .collect();
-    let lines: Vec<Line> = found.best.iter().map(|ranked| line(ranked, &architecture, hardware.peak)).collect();
-    let answer = Answer {
-        parameters: architecture.parameters(),
-        active_parameters: architecture.active_parameters(),
-        gpu_type,
-        global_batch: wanted.global_batch,
-        best: lines,
-        evaluated: found.evaluated,
-        excluded: found.excluded.iter().map(|(why, count)| (why.to_string(), *count)).collect(),
-        cautions,
-    };
-    show(print, &answer, estimate.explain)
+    let wishes: Vec<Wish> = estimate.gpus.iter().map(|text| wish(text, &catalog)).collect::<Result<_, _>>()?;
+    let answers: Vec<Answer> = wishes.iter().map(|wish| question.answer(wish)).collect::<Result<_, _>>()?;
+    let [only] = answers.as_slice() else { return answer::compare(print, &answers) };
+    if let Some(file) = &estimate.svg {
+        std::fs::write(file, picture::draw(only)?)?;
+        aside!("drawn to {}", file.display());
+    }
+    answer::show(print, only, estimate.explain)
 }
 
 fn architecture(estimate: &Estimate) -> Result<Architecture, Failure> {
@@ -161,22 +144,22 @@ fn architecture(estimate: &Estimate) -> Result<Architecture, Failure> {
     import(&text, estimate.seq_len).map_err(|error| Failure::from(anyhow::Error::from(error)))
 }
 
-/// "64xH100" → 64 and the catalog's name; an unmistakable beginning is enough.
-fn gpus(text: &str, catalog: &Catalog) -> Result<(u32, String), Failure> {
+/// "64xH100" → 64 and the catalog's name; an unmistakable beginning is enough. "H100" is the type alone.
+fn wish(text: &str, catalog: &Catalog) -> Result<Wish, Failure> {
     let usage = |why: String| Failure::new(Kind::Usage, why).hint("write --gpus 64xH100; see `headway model hardware`");
-    let (count, name) =
-        text.split_once('x').ok_or_else(|| usage(format!("\"{text}\" is no number of GPUs of a type")))?;
-    let count: u32 = count
-        .parse()
-        .ok()
-        .filter(|count| (1..=1 << 20).contains(count))
-        .ok_or_else(|| usage(format!("\"{count}\" is no number of GPUs")))?;
+    let (count, name) = match text.split_once('x').filter(|(count, _)| count.parse::<i64>().is_ok()) {
+        Some((count, name)) => {
+            let possible = count.parse().ok().filter(|count| (1..=1 << 20).contains(count));
+            (Some(possible.ok_or_else(|| usage(format!("\"{count}\" is no number of GPUs")))?), name)
+        }
+        None => (None, text),
+    };
     if let Some(known) = catalog.canonical(name) {
-        return Ok((count, known.to_owned()));
+        return Ok(Wish { count, gpu_type: known.to_owned() });
     }
     let mut beginning = catalog.names().filter(|known| known.starts_with(name) && !name.is_empty());
     match (beginning.next(), beginning.next()) {
-        (Some(only), None) => Ok((count, only.to_owned())),
+        (Some(only), None) => Ok(Wish { count, gpu_type: only.to_owned() }),
         (Some(_), Some(_)) => Err(usage(format!("\"{name}\" is the beginning of several GPU types"))),
         _ => Err(usage(format!("GPU type {name} is not in the hardware catalog"))),
     }
@@ -192,6 +175,25 @@ fn stack<'a>(estimate: &'a Estimate, parameters: &Parameters) -> Result<Option<&
     }
 }
 
+fn days(text: &str) -> Result<f64, String> {
+    let days = text.trim().parse().ok().filter(|days: &f64| days.is_finite() && *days > 0.0);
+    days.ok_or_else(|| "write a number of days above 0".to_owned())
+}
+
+/// "300G" → 3·10¹¹.
+fn tokens(text: &str) -> Result<f64, String> {
+    let text = text.trim();
+    let (number, times) = match text.char_indices().last() {
+        Some((end, 'k' | 'K')) => (&text[..end], 1e3),
+        Some((end, 'M')) => (&text[..end], 1e6),
+        Some((end, 'G' | 'B')) => (&text[..end], 1e9),
+        Some((end, 'T')) => (&text[..end], 1e12),
+        _ => (text, 1.0),
+    };
+    let value = number.trim().parse::<f64>().ok().map(|value| value * times);
+    value.filter(|value| value.is_finite() && *value > 0.0).ok_or_else(|| "write 300G or 15T".to_owned())
+}
+
 fn precision(numbers: Numbers) -> Precision {
     match numbers {
         Numbers::Bf16 => Precision::Bf16,
@@ -202,128 +204,5 @@ fn precision(numbers: Numbers) -> Precision {
     }
 }
 
-fn nothing_fits(found: &Found, memory: f64) -> Failure {
-    let reasons: Vec<String> = found.excluded.iter().map(|(why, count)| format!("{count}× {why}")).collect();
-    let failure = Failure::new(Kind::Failed, format!("no configuration is possible: {}", reasons.join(", ")));
-    match found.least_memory {
-        Some(least) => failure.hint(format!(
-            "the smallest needs {:.1} GiB per GPU, of which {:.1} GiB can be planned with",
-            least / GIB,
-            USABLE * memory / GIB
-        )),
-        None => failure,
-    }
-}
-
-fn line(ranked: &Ranked, architecture: &Architecture, peak: f64) -> Line {
-    let seconds = ranked.time.total().0;
-    let tokens = ranked.strategy.global_batch() as f64 * f64::from(architecture.seq_len);
-    let rate = tokens / seconds / f64::from(ranked.strategy.gpus());
-    Line {
-        strategy: ranked.strategy,
-        step_time_seconds: seconds,
-        tokens_per_second_per_gpu: rate,
-        mfu: rate * architecture.training_flops_per_token() / peak,
-        bubble_share: ranked.time.pipeline_bubble.0 / seconds,
-        communication_share: ranked.time.communication().0 / seconds,
-        memory: ranked.memory,
-        terms: ranked.time.terms().into_iter().map(|(name, time)| (name, time.0)).collect(),
-    }
-}
-
-fn show(print: &Printer, answer: &Answer, explain: bool) -> Result<(), Failure> {
-    if print.structured() {
-        return print.value(answer);
-    }
-    say!(
-        "{} parameters on {}, {} sequences per step, {} configurations evaluated",
-        si(answer.parameters),
-        answer.gpu_type,
-        answer.global_batch,
-        answer.evaluated
-    )?;
-    let headers = [
-        "CONFIGURATION",
-        "STEP",
-        "TOKENS/S/GPU",
-        "MFU",
-        "BUBBLE",
-        "WAITING",
-        "STATES",
-        "ACTIVATIONS",
-        "LOGITS",
-        "TOTAL",
-    ];
-    say!("{}", print.table(&headers, answer.best.iter().map(row)))?;
-    if explain && let Some(best) = answer.best.first() {
-        say!("\nEvery term of the best, in seconds:")?;
-        let terms = best.terms.iter().filter(|(_, seconds)| **seconds > 0.0);
-        say!(
-            "{}",
-            print.table(
-                &["TERM", "SECONDS", "SHARE"],
-                terms.map(|(name, seconds)| {
-                    vec![(*name).to_owned(), format!("{seconds:.4}"), percent(seconds / best.step_time_seconds)]
-                })
-            )
-        )?;
-        say!("\nLeft out:")?;
-        for (why, count) in &answer.excluded {
-            say!("{count:6}× {why}")?;
-        }
-    }
-    for caution in &answer.cautions {
-        say!("unconfirmed: {caution}")?;
-    }
-    Ok(())
-}
-
-fn row(line: &Line) -> Vec<String> {
-    let gib = |bytes: f64| format!("{:.1} GiB", bytes / GIB);
-    vec![
-        describe(&line.strategy),
-        format!("{:.3} s", line.step_time_seconds),
-        format!("{:.0}", line.tokens_per_second_per_gpu),
-        percent(line.mfu),
-        percent(line.bubble_share),
-        percent(line.communication_share),
-        gib(line.memory.states),
-        gib(line.memory.activations),
-        gib(line.memory.logits),
-        gib(line.memory.total()),
-    ]
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
-}
-
-fn describe(strategy: &Strategy) -> String {
-    let mut words = vec![format!("dp{} tp{} pp{}", strategy.dp, strategy.tp, strategy.pp)];
-    let degrees = [("cp", strategy.cp), ("ep", strategy.ep), ("vpp", strategy.vpp)];
-    words.extend(degrees.iter().filter(|(_, degree)| *degree > 1).map(|(name, degree)| format!("{name}{degree}")));
-    words.push(format!("mb{}×{}", strategy.micro_batch, strategy.micro_batches));
-    words.extend(
-        match strategy.sharding {
-            Sharding::None => None,
-            Sharding::Optimizer { .. } => Some("zero1"),
-            Sharding::Gradients => Some("zero2"),
-            Sharding::Parameters => Some("zero3"),
-            Sharding::ParametersInNode => Some("hsdp"),
-        }
-        .map(str::to_owned),
-    );
-    match strategy.recompute {
-        Recompute::None => {}
-        Recompute::Selective => words.push("recompute half".into()),
-        Recompute::Full => words.push("recompute".into()),
-    }
-    if strategy.offload != Offload::None {
-        words.push("offload".into());
-    }
-    words.join(" ")
-}
-
 #[cfg(test)]
-#[path = "estimate_tests.rs"]
 mod tests;

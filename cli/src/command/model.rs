@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use headway_calibration::deviation::with_deviations;
 use headway_calibration::fit::fit;
 use headway_calibration::prior::Prior;
 use headway_calibration::publish::publish;
@@ -41,6 +42,9 @@ pub struct Fit {
     /// Score fits on what they have not seen instead.
     #[arg(long, value_enum)]
     pub cross_validate: Option<CrossValidate>,
+    /// Work out again how far off estimates are, by cross-validation: minutes.
+    #[arg(long, conflicts_with = "cross_validate")]
+    pub bands: bool,
     /// Iterations of the fit, in units of the number of constants.
     #[arg(long, default_value_t = 30)]
     pub patience: usize,
@@ -103,7 +107,11 @@ fn fit_constants(print: &Printer, arguments: &Fit) -> Result<(), Failure> {
         let predicted = predict_left_out(&table.measurements, &start, &prior, leave_out, PATIENCE_LEFT_OUT);
         return compare_left_out(print, &table, &predicted.map_err(failed)?, &start);
     }
-    let fitted = fit(&table.measurements, &start, &prior, arguments.patience).map_err(failed)?;
+    let mut fitted = fit(&table.measurements, &start, &prior, arguments.patience).map_err(failed)?;
+    if arguments.bands {
+        fitted.parameters = with_deviations(&table.measurements, &fitted.parameters, &prior, FOLDS, PATIENCE_LEFT_OUT)
+            .map_err(failed)?;
+    }
     aside!(
         "objective {:.1} after {} evaluations{}",
         fitted.objective,

@@ -2,7 +2,9 @@
 //! pipeline (Megatron-LM), so a group's members stand a fixed stride apart. It knows no model.
 
 use crate::catalog::Hardware;
+use crate::kernel::longer;
 use crate::physics::Profile;
+use crate::strategy::Strategy;
 
 /// GPUs of one type on one network, with the software's fitted constants.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,9 @@ pub(crate) struct Group {
     pub nodes: f64,
     pub bandwidth: f64,
     pub hop: f64,
+    /// What one member alone reaches inside its node and beyond it.
+    link: f64,
+    port: f64,
 }
 
 impl<'a> Cluster<'a> {
@@ -31,6 +36,11 @@ impl<'a> Cluster<'a> {
     #[must_use]
     pub fn usual(hardware: &'a Hardware, profile: &'a Profile, gpus_per_node: u32) -> Self {
         Self { hardware, profile, gpus_per_node, link: hardware.intra_node, network: hardware.inter_node }
+    }
+
+    /// Whether matrices are multiplied in fewer than 16 bits: asked for, and possible.
+    pub(crate) fn multiplies_narrow(&self, strategy: &Strategy) -> bool {
+        strategy.precision.is_narrow() && self.hardware.supports(strategy.precision)
     }
 
     /// GPUs that reach each other over the scale-up network.
@@ -59,7 +69,7 @@ impl<'a> Cluster<'a> {
             (link, physics.link_hop)
         };
         let members = f64::from(members.max(1));
-        Group { members, nodes: members / f64::from(local), bandwidth, hop }
+        Group { members, nodes: members / f64::from(local), bandwidth, hop, link, port: self.network_rate() }
     }
 }
 
@@ -81,9 +91,20 @@ impl Group {
         2.0 * self.gather(bytes)
     }
 
-    /// Each member's bytes spread over all.
-    pub(crate) fn all_to_all(&self, bytes: f64) -> f64 {
-        self.gather(bytes)
+    /// Each member's bytes spread evenly over all, in `copies` of the same values. What leaves a node leaves by the sender's own port, while
+    /// the rest goes over the links. `once`: a node that several copies are for gets one and spreads it (DeepEP).
+    pub(crate) fn all_to_all(&self, bytes: f64, copies: f64, once: bool) -> f64 {
+        if self.members <= 1.0 {
+            return 0.0;
+        }
+        let local = self.members / self.nodes;
+        let within = (local - 1.0) / self.members * bytes;
+        let beyond = if once && self.nodes > 1.0 {
+            (self.nodes - 1.0) * (1.0 - libm::pow(1.0 - 1.0 / self.nodes, copies)) / copies * bytes
+        } else {
+            (self.nodes - 1.0) / self.nodes * bytes
+        };
+        longer(within / self.link, beyond / self.port) + self.latency()
     }
 }
 
@@ -115,6 +136,17 @@ mod tests {
             assert!((together.bandwidth / alone.bandwidth).min(8.0) > 4.0);
             assert!(together.bandwidth <= cluster.link_rate(8));
             assert!(cluster.group(8, 1).bandwidth > alone.bandwidth);
+        });
+    }
+
+    #[test]
+    fn an_all_to_all_beyond_the_node_is_as_slow_as_a_port() {
+        on("H100-80G", |cluster| {
+            let (inside, beyond) = (cluster.group(8, 1), cluster.group(64, 1));
+            let seconds = beyond.all_to_all(8e9, 8.0, false);
+            assert!(inside.all_to_all(8e9, 8.0, false) < 7e9 / inside.link + 1e-3);
+            assert!((seconds * cluster.network_rate() / 7e9 - 1.0).abs() < 1e-2, "{seconds}");
+            assert!(seconds > 4.0 * beyond.gather(8e9));
         });
     }
 

@@ -5,7 +5,7 @@ use headway_types::Seconds;
 
 use crate::architecture::Architecture;
 use crate::collective::Cluster;
-use crate::layer::{LayerCosts, rank_layer_parameters};
+use crate::layer::{LayerCosts, rank_parameters};
 use crate::physics::Profile;
 use crate::step_time::StepTime;
 use crate::strategy::{Offload, Precision, Sharding, Strategy};
@@ -36,26 +36,40 @@ pub(crate) fn step_time_with(
     Estimate { architecture, strategy, cluster }.step_time(costs)
 }
 
-/// Layers on the last stage and on the fullest other one.
+/// The embedding and the output projection.
+const TABLES: u32 = 2;
+
+/// Whether layers can be cut into so many chunks of a pipeline, all alike but for the embedding and the output projection in a layer's place.
+#[must_use]
+pub fn divides_layers(layers: u32, chunks: u32) -> bool {
+    layers.is_multiple_of(chunks) || (chunks > 1 && (layers + TABLES).is_multiple_of(chunks))
+}
+
+/// Layers on the first stage, on the last one, and on the fullest other one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StageLayers {
-    pub last: f64,
+    pub first: f64,
     pub other: f64,
+    pub last: f64,
 }
 
 impl StageLayers {
-    /// Cuts `layers` into stages: evenly, or so that the last one's `extra` (in layers) is made up for.
+    /// Cuts `layers` into stages: evenly, the embedding and the output projection counted as a layer each where only that comes out even
+    /// (Megatron-Core's `account_for_*_in_pipeline_split`), or so that the last one's `extra` (in layers) is made up for.
     pub(crate) fn cut(layers: u32, stages: u32, extra: f64, by_cost: bool) -> Self {
+        let with_tables = !layers.is_multiple_of(stages) && (layers + TABLES).is_multiple_of(stages);
         let (layers, stages) = (f64::from(layers), f64::from(stages));
         if stages <= 1.0 {
-            return Self { last: layers, other: layers };
+            return Self { first: layers, other: layers, last: layers };
         }
         if !by_cost {
             let even = libm::ceil(layers / stages);
-            return Self { last: even, other: even };
+            let end = if with_tables { even - 1.0 } else { even };
+            return Self { first: end, other: even, last: end };
         }
         let last = libm::floor(((layers - (stages - 1.0) * extra) / stages).clamp(0.0, layers / stages));
-        Self { last, other: libm::ceil((layers - last) / (stages - 1.0)) }
+        let other = libm::ceil((layers - last) / (stages - 1.0));
+        Self { first: other, other, last }
     }
 }
 
@@ -63,7 +77,8 @@ impl StageLayers {
 /// share of the layers and of the output projection; what follows the layers fills two more stages at most.
 #[must_use]
 pub fn leaves_a_stage_empty(architecture: &Architecture, strategy: &Strategy, profile: &Profile) -> bool {
-    if strategy.pp.saturating_mul(strategy.vpp) > architecture.layers.max(1) {
+    let chunks = strategy.pp.saturating_mul(strategy.vpp);
+    if chunks > architecture.layers.max(1) && !divides_layers(architecture.layers, chunks) {
         return true;
     }
     let (layers, stages) = (f64::from(architecture.layers), f64::from(strategy.pp));
@@ -75,6 +90,14 @@ pub fn leaves_a_stage_empty(architecture: &Architecture, strategy: &Strategy, pr
 pub(crate) fn projection_in_layers(architecture: &Architecture) -> f64 {
     let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
     2.0 * architecture.table_parameters() / layer.max(1.0)
+}
+
+/// Parameters of one rank that so many ranks hold alike, `stride` apart, and how many of these share the optimizer's work on them.
+struct Held {
+    parameters: f64,
+    replicas: u32,
+    stride: u32,
+    shards: u32,
 }
 
 struct Estimate<'a> {
@@ -151,56 +174,79 @@ impl Estimate<'_> {
         2.0 * transfers * one * physics.transfer_exposed
     }
 
-    /// Parameters one GPU of the fullest stage holds.
-    fn stage_parameters(&self) -> f64 {
+    /// Parameters one GPU of the fullest stage holds, apart by who holds the same: those of every replica, and routed experts.
+    fn held(&self) -> [Held; 2] {
         let (architecture, strategy) = (self.architecture, self.strategy);
         let tables = if strategy.pp > 1 || architecture.tied { 1.0 } else { 2.0 };
-        rank_layer_parameters(self.architecture, self.strategy) * f64::from(architecture.layers)
-            / f64::from(strategy.pp)
-            + tables * architecture.table_parameters() / f64::from(strategy.tp)
+        let layers = f64::from(architecture.layers) / f64::from(strategy.pp);
+        let (shared, routed) = rank_parameters(architecture, strategy, layers, tables);
+        let gpus_per_node = self.cluster.gpus_per_node;
+        [
+            Held {
+                parameters: shared,
+                replicas: strategy.dp * strategy.cp,
+                stride: strategy.tp,
+                shards: strategy.optimizer_shards(gpus_per_node),
+            },
+            Held {
+                parameters: routed,
+                replicas: strategy.expert_replicas(),
+                stride: strategy.expert_stride(),
+                shards: strategy.expert_shards(gpus_per_node),
+            },
+        ]
     }
 
     /// Gradients summed over replicas; only the last micro-batch's backward pass hides part of it. Sharded optimizers scatter
     /// instead and gather the new parameters (ZeRO-1).
     fn gradient_reduction(&self, forward: f64, backward: f64) -> f64 {
-        let (strategy, profile) = (self.strategy, self.cluster.profile);
-        let replicas = strategy.dp * strategy.cp;
-        if replicas <= 1 {
-            return 0.0;
-        }
-        let group = self.cluster.group(replicas, strategy.tp);
-        let fp32 = profile.traits.fp32_gradients || strategy.precision == Precision::Fp32;
-        let gradients = if fp32 { 4.0 } else { 2.0 } * self.stage_parameters();
-        let weights = strategy.precision.bytes() * self.stage_parameters();
-        let shards = strategy.optimizer_shards(self.cluster.gpus_per_node);
+        let profile = self.cluster.profile;
+        let (sums, returns) = self.held().iter().fold((0.0, 0.0), |(sums, returns), held| {
+            let (sum, back) = self.reduction(held);
+            (sums + sum, returns + back)
+        });
         let hidden = 1.0 - libm::exp(-profile.physics.overlap);
         let exposed = |time: f64, behind: f64| time - hidden * time.min(behind);
+        let returns = if profile.traits.overlapped_gather { exposed(returns, forward) } else { returns };
+        exposed(sums, backward) + returns
+    }
+
+    /// Seconds to sum gradients, and to bring new weights back from whoever updates them.
+    fn reduction(&self, held: &Held) -> (f64, f64) {
+        let (strategy, profile) = (self.strategy, self.cluster.profile);
+        let Held { parameters, replicas, stride, shards } = *held;
+        if replicas <= 1 || parameters <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let group = self.cluster.group(replicas, stride);
+        let fp32 = profile.traits.fp32_gradients || strategy.precision == Precision::Fp32;
+        let gradients = if fp32 { 4.0 } else { 2.0 } * parameters;
+        let narrow = profile.traits.keeps_narrow && self.cluster.multiplies_narrow(strategy);
+        let weights = if narrow { 1.0 } else { strategy.precision.bytes() } * parameters;
         // Each bucket of gradients goes once around the ring to be summed, and once more to come back, as sums or as new weights.
         let around = (group.nodes - 1.0).max(0.0) * profile.physics.ring_step;
         let pieces = |bytes: f64| libm::ceil(bytes / BUCKET);
         let rings = if profile.traits.small_buckets { pieces(gradients) * around } else { 0.0 };
         match strategy.sharding {
-            Sharding::None => exposed(group.all_reduce(gradients) + 2.0 * rings, backward),
+            Sharding::None => (group.all_reduce(gradients) + 2.0 * rings, 0.0),
             Sharding::Optimizer { .. } if shards < replicas => {
-                let gather = self.cluster.group(shards, strategy.tp).gather(weights);
-                exposed(group.all_reduce(gradients) + 2.0 * rings + gather, backward)
+                let gather = self.cluster.group(shards, stride).gather(weights);
+                (group.all_reduce(gradients) + 2.0 * rings + gather, 0.0)
             }
             Sharding::Optimizer { .. } => {
                 let back = if profile.traits.broadcast_weights { pieces(weights) * around } else { rings };
-                let gather = group.gather(weights) + back;
-                let gather = if profile.traits.overlapped_gather { exposed(gather, forward) } else { gather };
-                exposed(group.gather(gradients) + rings, backward) + gather
+                (group.gather(gradients) + rings, group.gather(weights) + back)
             }
-            Sharding::Gradients | Sharding::Parameters => 0.0,
+            Sharding::Gradients | Sharding::Parameters => (0.0, 0.0),
             Sharding::ParametersInNode => {
-                let nodes = self.cluster.group(replicas / shards.max(1), strategy.tp * shards);
-                exposed(nodes.all_reduce(gradients / f64::from(shards)), backward)
+                let nodes = self.cluster.group(replicas / shards.max(1), stride * shards);
+                (nodes.all_reduce(gradients / f64::from(shards)), 0.0)
             }
         }
     }
 
     fn owned_parameters(&self) -> f64 {
-        self.stage_parameters() / f64::from(self.strategy.optimizer_shards(self.cluster.gpus_per_node))
+        self.held().iter().map(|held| held.parameters / f64::from(held.shards.max(1))).sum()
     }
 
     fn optimizer(&self) -> f64 {

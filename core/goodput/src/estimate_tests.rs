@@ -64,10 +64,15 @@ fn transfers_behind_other_chunks_cost_what_filling_and_draining_takes() {
 
 #[test]
 fn stages_cut_by_cost_leave_room_for_the_output_projection() {
-    assert_eq!(StageLayers::cut(32, 4, 0.0, true), StageLayers { last: 8.0, other: 8.0 });
-    assert_eq!(StageLayers::cut(32, 4, 4.0, true), StageLayers { last: 5.0, other: 9.0 });
-    assert_eq!(StageLayers::cut(32, 4, 4.0, false), StageLayers { last: 8.0, other: 8.0 });
-    assert_eq!(StageLayers::cut(30, 4, 0.0, false), StageLayers { last: 8.0, other: 8.0 });
+    assert_eq!(StageLayers::cut(32, 4, 0.0, true), StageLayers { first: 8.0, other: 8.0, last: 8.0 });
+    assert_eq!(StageLayers::cut(32, 4, 4.0, true), StageLayers { first: 9.0, other: 9.0, last: 5.0 });
+    assert_eq!(StageLayers::cut(32, 4, 4.0, false), StageLayers { first: 8.0, other: 8.0, last: 8.0 });
+    assert_eq!(StageLayers::cut(29, 4, 0.0, false), StageLayers { first: 8.0, other: 8.0, last: 8.0 });
+    assert_eq!(
+        StageLayers::cut(30, 4, 0.0, false),
+        StageLayers { first: 7.0, other: 8.0, last: 7.0 },
+        "with embedding and projection 32"
+    );
 }
 
 #[test]

@@ -60,13 +60,14 @@ pub(crate) struct Kernels<'a> {
     /// Bytes of an operand of the layers' matrices.
     operand: f64,
     memory: f64,
+    /// Whether the layers' matrices are multiplied in 8 or 4 bits.
+    narrow: bool,
 }
 
 impl<'a> Kernels<'a> {
     pub(crate) fn new(architecture: &'a Architecture, strategy: &'a Strategy, cluster: &'a Cluster<'a>) -> Self {
         let (hardware, physics) = (cluster.hardware, &cluster.profile.physics);
-        let narrow =
-            matches!(strategy.precision, Precision::Fp8 | Precision::Fp4) && hardware.supports(strategy.precision);
+        let narrow = cluster.multiplies_narrow(strategy);
         let share = physics.matmul_share * hardware.factors.matmul_share;
         let wide = if strategy.precision == Precision::Fp32 { Precision::Fp32 } else { Precision::Bf16 };
         let rate = hardware.matmul_rate(wide) * share;
@@ -81,15 +82,11 @@ impl<'a> Kernels<'a> {
             narrow_rate: if narrow { narrow_rate } else { rate },
             operand: if narrow { 1.5 } else { strategy.precision.bytes() },
             memory: hardware.memory_bandwidth * physics.memory_share,
+            narrow,
         }
     }
 
-    /// One multiplication of (rows × inner) by (inner × columns).
-    fn multiplication(&self, rows: f64, columns: f64, inner: f64, rate: f64) -> f64 {
-        self.multiplications(1.0, rows, columns, inner, rate)
-    }
-
-    /// As many multiplications of the same shape in one kernel: the best tiling's full waves, or the memory traffic.
+    /// As many multiplications of (rows × inner) by (inner × columns) in one kernel: the best tiling's full waves, or the memory traffic.
     fn multiplications(&self, count: f64, rows: f64, columns: f64, inner: f64, rate: f64) -> f64 {
         let physics = &self.cluster.profile.physics;
         let processors = self.cluster.hardware.multiprocessors;
@@ -115,11 +112,23 @@ impl<'a> Kernels<'a> {
 
     /// A weight matrix: forward, and backward by activations and by weights.
     fn matrix(&self, tokens: f64, outputs: f64, inputs: f64, rate: f64) -> Passes {
+        self.matrices(1.0, tokens, outputs, inputs, rate)
+    }
+
+    /// As many weight matrices of the same shape in one kernel, each with its own tokens.
+    fn matrices(&self, count: f64, tokens: f64, outputs: f64, inputs: f64, rate: f64) -> Passes {
         Passes {
-            forward: self.multiplication(tokens, outputs, inputs, rate),
-            backward: self.multiplication(tokens, inputs, outputs, rate)
-                + self.multiplication(inputs, outputs, tokens, rate),
+            forward: self.multiplications(count, tokens, outputs, inputs, rate),
+            backward: self.multiplications(count, tokens, inputs, outputs, rate)
+                + self.multiplications(count, inputs, outputs, tokens, rate),
         }
+    }
+
+    /// Bringing what a narrow multiplication is fed into 8 bits: its input forward, the gradient of its output backward.
+    fn quantising(&self, tokens: f64, outputs: f64, inputs: f64) -> Passes {
+        let pass =
+            if self.narrow { self.cluster.profile.physics.quantise_passes * 2.0 * tokens / self.memory } else { 0.0 };
+        Passes { forward: pass * inputs, backward: pass * outputs }
     }
 
     fn split(&self, matrix: &Matrix, tokens: f64) -> Passes {
@@ -129,7 +138,7 @@ impl<'a> Kernels<'a> {
             Split::Inputs => (matrix.outputs, matrix.inputs / ranks),
             Split::Neither => (matrix.outputs, matrix.inputs),
         };
-        self.matrix(tokens, outputs, inputs, self.narrow_rate)
+        self.matrix(tokens, outputs, inputs, self.narrow_rate) + self.quantising(tokens, outputs, inputs)
     }
 
     /// The matrices of a layer's attention.
@@ -183,39 +192,53 @@ impl<'a> Kernels<'a> {
         }
     }
 
-    /// Norms, residuals, activation functions. Sequence parallelism splits the first two over the tensor-parallel ranks.
-    fn passes(&self, ffn_width: f64, ffn_tokens: f64) -> Passes {
+    /// Norms, residuals and, per unit of the FFN's width on this rank, activation functions. Sequence parallelism splits the first two over
+    /// the tensor-parallel ranks.
+    fn passes(&self, ffn_values: f64) -> Passes {
         let physics = &self.cluster.profile.physics;
         let ranks = f64::from(self.strategy.tp);
         let whole = if self.strategy.sequence_parallel { 1.0 / ranks } else { 0.5 + 0.5 / ranks };
         let gate = if self.architecture.gated { 1.5 } else { 1.0 };
-        let values = physics.hidden_passes * self.tokens * f64::from(self.architecture.hidden) * whole
-            + physics.ffn_passes * ffn_tokens * ffn_width * gate / ranks;
-        let forward = physics.traffic * values * self.strategy.precision.bytes() / self.memory;
+        let hidden = physics.hidden_passes * self.tokens * f64::from(self.architecture.hidden) * whole;
+        self.traffic(hidden + physics.ffn_passes * ffn_values * gate)
+    }
+
+    /// Values that memory-bound kernels move.
+    fn traffic(&self, values: f64) -> Passes {
+        let forward = self.cluster.profile.physics.traffic * values * self.strategy.precision.bytes() / self.memory;
         Passes { forward, backward: PASSES_BACKWARD * forward }
     }
 
     /// A layer with an ordinary FFN.
     pub(crate) fn dense_layer(&self) -> Passes {
         let width = f64::from(self.architecture.ffn_hidden);
-        self.projections() + self.attention() + self.ffn(width, self.tokens) + self.passes(width, self.tokens)
+        let values = self.tokens * width / f64::from(self.strategy.tp);
+        self.projections() + self.attention() + self.ffn(width, self.tokens) + self.passes(values)
     }
 
-    /// A layer with experts: each local expert multiplies its own tokens.
+    /// A layer with experts: each local expert multiplies its own tokens, all in one grouped kernel, once they are sorted.
     pub(crate) fn expert_layer(&self) -> Passes {
         let Some(experts) = self.architecture.experts else { return self.dense_layer() };
-        let physics = &self.cluster.profile.physics;
-        let width = f64::from(experts.ffn_hidden);
-        let local = f64::from(experts.count) / f64::from(self.strategy.ep);
-        let routed = self.tokens * f64::from(experts.active) * EXPERT_IMBALANCE;
-        let one = self.ffn(width, (routed / local).max(1.0));
+        let (physics, strategy) = (&self.cluster.profile.physics, self.strategy);
+        let (width, split) = (f64::from(experts.ffn_hidden), f64::from(strategy.expert_split()));
+        let local = f64::from(experts.count) / f64::from(strategy.ep);
+        // Whole experts get the tokens of a tensor-parallel group from each of its ranks its part.
+        let own = self.tokens * split / f64::from(strategy.tp);
+        let routed = own * f64::from(experts.active) * EXPERT_IMBALANCE;
+        let rate = self.narrow_rate * physics.grouped_matmul_share;
+        let grouped = self.architecture.ffn_matrices(width).iter().fold(Passes::default(), |sum, matrix| {
+            let (outputs, inputs) = match matrix.split {
+                Split::Outputs => (matrix.outputs / split, matrix.inputs),
+                Split::Inputs | Split::Neither => (matrix.outputs, matrix.inputs / split),
+            };
+            sum + self.matrices(local, (routed / local).max(1.0), outputs, inputs, rate)
+                + self.quantising(routed, outputs, inputs)
+        });
         let shared = f64::from(experts.shared_ffn_hidden);
-        let mut routed_time = Passes { forward: local * one.forward, backward: local * one.backward };
-        // Grouped kernels start once, not once per expert.
-        routed_time.forward -= (local - 1.0) * 2.0 * physics.kernel_seconds;
-        routed_time.backward -= (local - 1.0) * 4.0 * physics.kernel_seconds;
         let shared_time = if shared > 0.0 { self.ffn(shared, self.tokens) } else { Passes::default() };
-        self.projections() + self.attention() + routed_time + shared_time + self.passes(width, routed)
+        let sorted = self.traffic(physics.routed_passes * routed * f64::from(self.architecture.hidden));
+        let values = routed * width / split + self.tokens * shared / f64::from(strategy.tp);
+        self.projections() + self.attention() + grouped + shared_time + sorted + self.passes(values)
     }
 
     /// Output projection and loss, on the last stage.
@@ -237,10 +260,13 @@ impl<'a> Kernels<'a> {
     }
 
     /// Host seconds to launch a layer's forward pass. `entangled`: collectives queue behind transfers between nodes.
-    pub(crate) fn launches(&self, entangled: bool) -> f64 {
+    pub(crate) fn launches(&self, entangled: bool, experts: bool) -> f64 {
         let physics = &self.cluster.profile.physics;
         let ranks = f64::from(self.strategy.tp);
         let mut growth = 1.0 + physics.launch_tensor * libm::log2(ranks);
+        if experts {
+            growth *= physics.expert_launches;
+        }
         if self.softmax_refused() {
             growth *= physics.softmax_refused.sqrt();
         }

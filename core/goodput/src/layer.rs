@@ -9,8 +9,8 @@ use crate::strategy::{Recompute, Schedule, Sharding, Strategy};
 /// Share of context parallelism's ring that attention hides.
 const RING_HIDDEN: f64 = 0.5;
 
-/// What one micro-batch costs on one rank. Without sharded parameters it depends on tensor and context parallelism, the micro-batch and
-/// whether launches are entangled, and on nothing else of the layout.
+/// What one micro-batch costs on one rank. Of a dense model without sharded parameters it depends on tensor, context and sequence parallelism, the
+/// micro-batch, recomputation, whether launches are entangled and, across nodes, the GPUs of each, and on nothing else of the layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerCosts {
     pub layer: LayerTime,
@@ -123,7 +123,7 @@ impl<'a> Layers<'a> {
         let physics = &self.cluster.profile.physics;
         let exchanges = self.exchanges(experts);
         let talk = exchanges.tensor + exchanges.context + exchanges.experts;
-        let launches = self.kernels.launches(LayerCosts::entangled(self.strategy, self.cluster));
+        let launches = self.kernels.launches(LayerCosts::entangled(self.strategy, self.cluster), experts);
         let forward = longer(device.forward + talk.forward, launches);
         let backward = longer(device.backward + talk.backward, launches * physics.launch_backward);
         let again = match self.strategy.recompute {
@@ -179,9 +179,10 @@ impl<'a> Layers<'a> {
             exchanges.context = Passes { forward, backward: 2.0 * forward };
         }
         if let (true, Some(routed)) = (experts && strategy.ep > 1, self.architecture.experts) {
-            let group = self.cluster.group(strategy.ep, strategy.tp * strategy.cp);
-            let sequence_share = if strategy.sequence_parallel { f64::from(strategy.tp) } else { 1.0 };
-            let there = group.all_to_all(self.activation() * f64::from(routed.active) / sequence_share);
+            let group = self.cluster.group(strategy.ep, 1);
+            let copies = f64::from(routed.active);
+            let bytes = self.activation() * copies / f64::from(strategy.tp);
+            let there = group.all_to_all(bytes, copies, self.cluster.profile.traits.tokens_once);
             exchanges.experts = Passes { forward: 2.0 * there, backward: 2.0 * there };
         }
         exchanges
@@ -202,11 +203,17 @@ fn parameter_exchange(
     }
     // Breadth-first schedules gather once per step instead of once per micro-batch.
     let shared_by = if strategy.schedule == Schedule::BreadthFirst { strategy.micro_batches as f64 } else { 1.0 };
-    let bytes = 2.0 * rank_layer_parameters(architecture, strategy);
-    let gather = gathering(strategy, cluster).gather(bytes) / shared_by;
+    let (shared, routed) = rank_parameters(architecture, strategy, 1.0, 0.0);
+    let mut gather = gathering(strategy, cluster).gather(2.0 * shared);
+    if routed > 0.0 {
+        gather += gathering_experts(strategy, cluster).gather(2.0 * routed);
+    }
+    let gather = gather / shared_by;
     let again = if strategy.sharding == Sharding::Gradients { 0.0 } else { gather };
     let interference = cluster.profile.physics.shard_interference;
-    let exposed = |compute: f64, talk: f64| longer(compute, talk) + interference * compute.min(talk) - compute;
+    let behind = |compute: f64, talk: f64| longer(compute, talk) + interference * compute.min(talk) - compute;
+    let exposed =
+        |compute: f64, talk: f64| if cluster.profile.traits.no_prefetch { talk } else { behind(compute, talk) };
     Passes { forward: exposed(forward, gather), backward: exposed(backward, gather + again) }
 }
 
@@ -219,14 +226,26 @@ fn gathering(strategy: &Strategy, cluster: &Cluster) -> Group {
     cluster.group(members, strategy.tp)
 }
 
-/// Parameters of one rank's part of one layer (routed experts spread over expert parallelism).
-pub(crate) fn rank_layer_parameters(architecture: &Architecture, strategy: &Strategy) -> f64 {
+/// Ranks that share each layer's part of the experts.
+fn gathering_experts(strategy: &Strategy, cluster: &Cluster) -> Group {
+    let members = match strategy.sharding {
+        Sharding::ParametersInNode => strategy.expert_shards(cluster.gpus_per_node),
+        _ => strategy.expert_replicas(),
+    };
+    cluster.group(members, strategy.expert_stride())
+}
+
+/// Parameters of one rank's part of so many layers and tables: those that all its replicas hold, and routed experts, which are spread over
+/// some of these already.
+pub(crate) fn rank_parameters(
+    architecture: &Architecture,
+    strategy: &Strategy,
+    layers: f64,
+    tables: f64,
+) -> (f64, f64) {
     let dense = f64::from(architecture.dense_layers()) / f64::from(architecture.layers);
     let (outside, routed) = architecture.layer_parameters();
-    let mean = if dense >= 1.0 {
-        outside
-    } else {
-        dense * architecture.dense_layer_parameters() + (1.0 - dense) * (outside + routed / f64::from(strategy.ep))
-    };
-    mean / f64::from(strategy.tp)
+    let mean = dense * architecture.dense_layer_parameters() + (1.0 - dense) * outside;
+    let shared = (layers * mean + tables * architecture.table_parameters()) / f64::from(strategy.tp);
+    (shared, (1.0 - dense) * layers * routed / f64::from(strategy.expert_stride()))
 }

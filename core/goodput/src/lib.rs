@@ -6,12 +6,14 @@
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
 //! what reports teach of it), [`peers`] (what jobs alike teach each other), [`shape`], [`architecture`] and
-//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`infeasible`] (why not). Formulas and their sources are in
+//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`band`] with [`caution`] (how far off it may be), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. A [`JobModel`] knows of other jobs only what it was taught; nothing here reads a clock, or keeps state outside [`JobModel`].
 
 pub mod architecture;
+pub mod band;
 mod batches;
 pub mod catalog;
+pub mod caution;
 mod checks;
 mod choice;
 pub mod collective;

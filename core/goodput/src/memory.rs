@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::architecture::Architecture;
 use crate::collective::Cluster;
 use crate::estimate::{StageLayers, projection_in_layers};
+use crate::layer::rank_parameters;
 use crate::physics::Profile;
 use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 
@@ -39,24 +40,37 @@ impl MemoryUse {
     }
 }
 
-/// Bytes per parameter of weights, gradients and optimizer states: half-precision weights 2, fp32 gradients 4, master weights and
-/// two moments 12 (Megatron-LM); in fp32 the weights are their own master.
-fn state_bytes(precision: Precision) -> (f64, f64, f64) {
-    if precision == Precision::Fp32 { (4.0, 4.0, 8.0) } else { (2.0, 4.0, 12.0) }
+/// Bytes per parameter of weights, gradients and optimizer states: half-precision weights 2 (or as many in 8 bits, with their
+/// transpose), gradients 4 in fp32 or 2, master weights and two moments 12 (Megatron-LM); in fp32 the weights are their own master.
+fn state_bytes(precision: Precision, half_gradients: bool) -> (f64, f64, f64) {
+    match precision {
+        Precision::Fp32 => (4.0, 4.0, 8.0),
+        _ => (2.0, if half_gradients { 2.0 } else { 4.0 }, 12.0),
+    }
 }
 
-/// Memory of a strategy on the fullest stage: the first, which holds most micro-batches, or the last, which has the logits.
+/// Memory of a strategy on the fullest stage: the first, which holds most micro-batches, the second, which may have a layer more, or the last,
+/// which has the logits.
 #[must_use]
 pub fn memory_of(architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> MemoryUse {
-    let stages = Stages { architecture, strategy, profile: cluster.profile, gpus_per_node: cluster.gpus_per_node };
+    let stages = Stages { architecture, strategy, cluster, profile: cluster.profile };
     let cut = stages.cut();
     if strategy.pp <= 1 {
         let tables = if architecture.tied { 1.0 } else { 2.0 };
         return stages.memory_use(cut.last, tables, 1.0, true);
     }
-    let first = stages.memory_use(cut.other, 1.0, strategy.in_flight(), false);
+    let first = stages.memory_use(cut.first, 1.0, strategy.in_flight(), false);
+    let second = stages.memory_use(cut.other, 0.0, second_in_flight(strategy), false);
     let last = stages.memory_use(cut.last, 1.0, last_in_flight(strategy), true);
-    if first.total() >= last.total() { first } else { last }
+    [second, last].into_iter().fold(first, |most, stage| if stage.total() > most.total() { stage } else { most })
+}
+
+/// The second stage holds one micro-batch less than the first, unless its schedule runs all forward passes first.
+fn second_in_flight(strategy: &Strategy) -> f64 {
+    match strategy.schedule {
+        crate::strategy::Schedule::OneForwardOneBackward => (strategy.in_flight() - 1.0).max(1.0),
+        _ => strategy.in_flight(),
+    }
 }
 
 /// The last stage turns each micro-batch around at once, unless its schedule runs all forward passes first.
@@ -70,8 +84,8 @@ fn last_in_flight(strategy: &Strategy) -> f64 {
 struct Stages<'a> {
     architecture: &'a Architecture,
     strategy: &'a Strategy,
+    cluster: &'a Cluster<'a>,
     profile: &'a Profile,
-    gpus_per_node: u32,
 }
 
 impl Stages<'_> {
@@ -85,22 +99,13 @@ impl Stages<'_> {
         self.strategy.micro_batch as f64 * f64::from(self.architecture.seq_len) / f64::from(self.strategy.cp)
     }
 
-    /// Parameters of a stage: those every replica holds a part of, and routed experts, which are spread over replicas already.
-    fn parameters(&self, layers: f64, tables: f64) -> (f64, f64) {
-        let (architecture, tp) = (self.architecture, f64::from(self.strategy.tp));
-        let dense = f64::from(architecture.dense_layers()) / f64::from(architecture.layers);
-        let (outside, routed) = architecture.layer_parameters();
-        let mean = dense * architecture.dense_layer_parameters() + (1.0 - dense) * outside;
-        let shared = (layers * mean + tables * architecture.table_parameters()) / tp;
-        (shared, (1.0 - dense) * layers * routed / (tp * f64::from(self.strategy.ep)))
-    }
-
     /// Bytes of states on the device and off it.
     fn states(&self, layers: f64, tables: f64) -> (f64, f64) {
         let strategy = self.strategy;
-        let (weights, gradients, optimizer) = state_bytes(strategy.precision);
+        let half_gradients = self.profile.traits.half_gradients;
+        let (weights, gradients, optimizer) = state_bytes(strategy.precision, half_gradients);
         let buffers = self.profile.physics.buffer_bytes;
-        let (shared, routed) = self.parameters(layers, tables);
+        let (shared, routed) = rank_parameters(self.architecture, strategy, layers, tables);
         let part = |parameters: f64, shards: f64| {
             let sharded = match strategy.sharding {
                 Sharding::None | Sharding::Optimizer { .. } => (1.0, 1.0),
@@ -110,11 +115,11 @@ impl Stages<'_> {
             let device = parameters * ((weights + buffers) / sharded.0 + gradients / sharded.1);
             (device, parameters * optimizer / shards)
         };
-        let shards = f64::from(strategy.optimizer_shards(self.gpus_per_node));
-        let (device, moments) = part(shared, shards);
-        let (routed_device, routed_moments) = part(routed, (shards / f64::from(strategy.ep)).max(1.0));
+        let gpus_per_node = self.cluster.gpus_per_node;
+        let (device, moments) = part(shared, f64::from(strategy.optimizer_shards(gpus_per_node)));
+        let (routed_device, routed_moments) = part(routed, f64::from(strategy.expert_shards(gpus_per_node)));
         let gathered = if strategy.sharding.gathers() && layers > 0.0 {
-            GATHERED_LAYERS * weights * self.parameters(1.0, 0.0).0
+            GATHERED_LAYERS * weights * rank_parameters(self.architecture, strategy, 1.0, 0.0).0
         } else {
             0.0
         };
@@ -128,8 +133,8 @@ impl Stages<'_> {
         let (strategy, architecture, physics) = (self.strategy, self.architecture, &self.profile.physics);
         let (tp, hidden) = (f64::from(strategy.tp), f64::from(architecture.hidden));
         let whole = if strategy.sequence_parallel { 1.0 / tp } else { 0.4 + 0.6 / tp };
-        let gathered =
-            if strategy.sequence_parallel && strategy.tp > 1 { physics.activation_gathered * hidden } else { 0.0 };
+        let keeps_gathered = self.profile.traits.keeps_gathered && strategy.sequence_parallel && strategy.tp > 1;
+        let gathered = if keeps_gathered { physics.activation_gathered * hidden } else { 0.0 };
         let width = architecture.experts.map_or(f64::from(architecture.ffn_hidden), |experts| {
             f64::from(experts.active * experts.ffn_hidden + experts.shared_ffn_hidden)
         });
@@ -141,7 +146,9 @@ impl Stages<'_> {
         };
         let per_token =
             physics.activation_hidden * hidden * whole + gathered + physics.activation_ffn * width * gate / tp + matrix;
-        self.tokens() * per_token * strategy.precision.bytes() / 2.0
+        let narrow = self.profile.traits.keeps_narrow && self.cluster.multiplies_narrow(strategy);
+        let narrow = if narrow { physics.narrow_activations } else { 1.0 };
+        self.tokens() * per_token * narrow * strategy.precision.bytes() / 2.0
     }
 
     fn memory_use(&self, layers: f64, tables: f64, in_flight: f64, last: bool) -> MemoryUse {

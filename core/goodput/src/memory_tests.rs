@@ -54,7 +54,7 @@ fn sharding_more_never_holds_more() {
 fn recomputing_keeps_less_and_offloading_moves_states_off_the_device() {
     let plain = Strategy { tp: 4, micro_batches: 4, ..Strategy::single() };
     let full = Strategy { recompute: Recompute::Full, ..plain };
-    assert!(of(full).activations < 0.2 * of(plain).activations);
+    assert!(of(full).activations < 0.25 * of(plain).activations);
     let offloaded = of(Strategy { offload: Offload::Host, ..plain });
     assert!((offloaded.states + offloaded.offloaded - of(plain).states).abs() < 1.0);
     assert!(offloaded.offloaded > 0.6 * of(plain).states);

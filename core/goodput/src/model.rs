@@ -10,8 +10,10 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::architecture::Architecture;
 use crate::batches::Wanted;
-use crate::catalog::{self, Device};
+use crate::catalog::{self, Catalog, Device};
+use crate::caution::cautions;
 use crate::checks::indivisible;
 use crate::correction::{Corrected, Correction, Factors};
 use crate::efficiency::{Worth, learning_rate_factor};
@@ -21,7 +23,9 @@ use crate::memory::MemoryUse;
 use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
 use crate::peers::{Kind, Lesson, Lessons, Taught};
+use crate::physics::Parameters;
 use crate::step_time::{PriorTimes, Spread, StepTime, step_time};
+use crate::strategy::Strategy;
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
 const PRIOR_LOG_ERROR: f64 = 1.0;
@@ -295,7 +299,22 @@ impl JobModel {
         configuration: &Configuration,
     ) -> Result<Corrected, Infeasible> {
         let prior = self.prior_step_time(class, gpus, nodes, configuration)?;
-        Ok(self.corrected(&class.gpu_type, &prior))
+        let corrected = self.corrected(&class.gpu_type, &prior);
+        // No report makes it less sure than held-out measurements of unknown software are.
+        let prior = self.prior_error(class, configuration).unwrap_or(corrected.relative_error);
+        Ok(Corrected { relative_error: corrected.relative_error.min(prior), ..corrected })
+    }
+
+    /// How far off held-out measurements showed the prior of unknown software to be; `None` on emulated devices, which nobody measures.
+    fn prior_error(&self, class: &NodeClass, configuration: &Configuration) -> Option<f64> {
+        let (shape, parameters) = (self.shape()?, Parameters::built_in());
+        if class.emulated.is_some() {
+            return None;
+        }
+        let strategy = Strategy::with(configuration, configuration.accumulation()?, self.training.precision);
+        let catalog = Catalog::built_in();
+        let cautions = cautions(&Architecture::from(shape), &strategy, &class.gpu_type.0, catalog, parameters, None);
+        Some(parameters.deviation(None, &cautions).time)
     }
 
     /// The prior's terms, for explanation.

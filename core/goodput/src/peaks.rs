@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use headway_types::{Bytes, Configuration, GpuType};
 use serde::{Deserialize, Serialize};
 
+use crate::band::NINTH_DECILE;
 use crate::memory::MemoryUse;
 use crate::posterior::{Observation, Prior, posterior, variance};
 
@@ -19,8 +20,6 @@ const PEAK_ERROR: f64 = 0.01;
 const ROOMY: f64 = 0.8;
 /// Configurations kept per GPU type.
 const CELLS: usize = 24;
-/// Standard deviations up to the ninth decile: what must fit once memory has run out where it should not have.
-const NINTH_DECILE: f64 = 1.2816;
 
 /// Learned factors per GPU type.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -208,6 +207,7 @@ impl Learned {
     pub(crate) fn planned(&self, predicted: &MemoryUse) -> f64 {
         let Needed { bytes, relative_error } = self.needed(predicted);
         let cautious = !self.exhaustions.is_empty();
+        // What must fit once memory has run out where it should not have.
         if cautious { bytes * libm::exp(NINTH_DECILE * relative_error) } else { bytes }
     }
 

@@ -6,6 +6,9 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::band::{Deviation, Measured};
+use crate::caution::Caution;
+
 /// Declares the constants once: the struct, their names and their order in a fit.
 macro_rules! constants {
     ($($(#[$doc:meta])* $name:ident,)*) => {
@@ -35,6 +38,10 @@ constants! {
     matmul_share,
     /// The same in 8 bits, over `matmul_share`.
     eight_bit_share,
+    /// Passes over the inputs of narrow multiplications, in half precision, that bring each into 8 bits, as it is and transposed.
+    quantise_passes,
+    /// Share of the matrix rate that a grouped multiplication of several experts reaches.
+    grouped_matmul_share,
     /// Inner dimension at which a matrix multiplication needs twice its time.
     half_rate_width,
     /// Exponent on the loss by partly filled waves of tiles.
@@ -47,6 +54,8 @@ constants! {
     hidden_passes,
     /// Passes over the FFN's inner state by its activation function.
     ffn_passes,
+    /// Passes over the hidden states of routed tokens by sorting them to their experts and summing what comes back.
+    routed_passes,
     /// Passes over the logits by the loss.
     loss_passes,
     /// A stack's memory passes over the usual ones: below 1 with fused kernels.
@@ -67,6 +76,8 @@ constants! {
     launch_backward,
     /// Growth of launches per doubling of the tensor-parallel degree.
     launch_tensor,
+    /// Growth of launches on a layer with experts: routing, sorting, and counts that the host waits for.
+    expert_launches,
     /// Host time per micro-batch outside the layers, seconds.
     micro_batch_seconds,
     /// Growth of launches where tensor collectives wait behind transfers between nodes, times tp.
@@ -105,8 +116,10 @@ constants! {
     activation_hidden,
     /// The same per unit of the FFN's width.
     activation_ffn,
-    /// Activations kept whole on every rank under sequence parallelism, bytes per hidden unit.
+    /// Activations that a stack keeps whole on every rank under sequence parallelism, bytes per hidden unit.
     activation_gathered,
+    /// Activations that a stack keeps in 8 bits where it multiplies in 8 or 4, over those in half precision.
+    narrow_activations,
     /// Logits and their gradients, bytes per token and vocabulary entry.
     logit_bytes,
     /// What stays of them from one micro-batch to the next.
@@ -121,11 +134,12 @@ impl Physics {
     /// Whether a constant is of the memory formulas, the others being of step time.
     #[must_use]
     pub fn is_of_memory(name: &str) -> bool {
-        const MEMORY: [&str; 8] = [
+        const MEMORY: [&str; 9] = [
             "buffer_bytes",
             "activation_hidden",
             "activation_ffn",
             "activation_gathered",
+            "narrow_activations",
             "logit_bytes",
             "logit_carry",
             "fragmentation",
@@ -157,12 +171,32 @@ pub struct Traits {
     /// Sends activations between interleaved stages behind the computation of other chunks.
     #[serde(skip_serializing_if = "is_false")]
     pub overlapped_transfers: bool,
+    /// Keeps the inputs of tensor-parallel layers as they were gathered, where others gather them again.
+    #[serde(skip_serializing_if = "is_false")]
+    pub keeps_gathered: bool,
+    /// Holds gradients in half precision, where others add them up in fp32.
+    #[serde(skip_serializing_if = "is_false")]
+    pub half_gradients: bool,
+    /// Keeps weights, and for the backward pass of narrow multiplications what they were fed, in 8 bits.
+    #[serde(skip_serializing_if = "is_false")]
+    pub keeps_narrow: bool,
+    /// Gathers sharded parameters when a layer needs them, where others gather them while the one before computes.
+    #[serde(skip_serializing_if = "is_false")]
+    pub no_prefetch: bool,
+    /// Sends a token once to each node that has experts for it, where others send a copy for each expert.
+    #[serde(skip_serializing_if = "is_false")]
+    pub tokens_once: bool,
     /// Brings sharded-optimizer parameters back by broadcasts, piece by piece from node to node.
     #[serde(skip_serializing_if = "is_false")]
     pub broadcast_weights: bool,
 }
 
 impl Traits {
+    /// Whether it keeps gathered inputs is not known, so memory is reckoned as if it did, like PyTorch's own tensor parallelism.
+    fn of_unknown_software() -> Self {
+        Self { keeps_gathered: true, ..Self::default() }
+    }
+
     fn are_usual(&self) -> bool {
         *self == Self::default()
     }
@@ -173,7 +207,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// A software stack: its factors over the shared constants, on top of its parent's.
+/// A software stack: its factors over the shared constants, on top of its parent's (a family's common factors, or an older release's).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stack {
@@ -189,6 +223,9 @@ pub struct Stack {
     pub traits: Traits,
     #[serde(default)]
     pub factors: BTreeMap<String, f64>,
+    /// How far its estimates are off; the parent's where it is not known.
+    #[serde(default, skip_serializing_if = "Measured::is_nothing")]
+    pub deviation: Measured,
 }
 
 /// Factors of a GPU family over the shared constants.
@@ -206,11 +243,16 @@ impl Default for FamilyFactors {
     }
 }
 
+/// Ancestors of a stack: a release, its software, its family.
+const MOST_ANCESTORS: usize = 3;
+
 /// The whole parameter file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameters {
     pub shared: Physics,
+    /// How far estimates of unknown software are off, and what each other caution adds.
+    pub deviation: BTreeMap<Caution, Deviation>,
     pub family: BTreeMap<String, FamilyFactors>,
     pub stack: BTreeMap<String, Stack>,
 }
@@ -222,10 +264,16 @@ pub enum ParametersError {
     Syntax(#[from] toml::de::Error),
     #[error("stack {stack}: {name} is no constant of the model")]
     UnknownConstant { stack: String, name: String },
-    #[error("stack {stack}: there is no parent {parent} without a parent of its own")]
+    #[error("stack {stack}: there is no parent {parent}")]
     UnknownParent { stack: String, parent: String },
+    #[error("stack {stack} has more than {MOST_ANCESTORS} ancestors, or is its own")]
+    TooManyAncestors { stack: String },
     #[error("{name} must be finite and above 0")]
     Impossible { name: String },
+    #[error("{name}: deviations must be finite and not below 0")]
+    Deviation { name: String },
+    #[error("there is no deviation for {caution:?}")]
+    NoDeviation { caution: Caution },
 }
 
 /// A stack's constants and traits, ready to use.
@@ -257,6 +305,10 @@ impl Parameters {
             let fine = value.is_finite() && value > 0.0;
             fine.then_some(()).ok_or_else(|| ParametersError::Impossible { name: name.to_owned() })
         };
+        let deviates = |name: &str, value: Option<f64>| {
+            let fine = value.is_none_or(|value| value.is_finite() && value >= 0.0);
+            fine.then_some(()).ok_or_else(|| ParametersError::Deviation { name: name.to_owned() })
+        };
         for (name, value) in Physics::NAMES.iter().zip(self.shared.values()) {
             possible(name, value)?;
         }
@@ -265,11 +317,23 @@ impl Parameters {
                 possible(name, value)?;
             }
         }
+        for caution in Caution::ALL {
+            let Some(Deviation { time, memory }) = self.deviation.get(&caution) else {
+                return Err(ParametersError::NoDeviation { caution });
+            };
+            deviates("deviation", Some(*time))?;
+            deviates("deviation", Some(*memory))?;
+        }
         for (name, stack) in &self.stack {
+            deviates(name, stack.deviation.time)?;
+            deviates(name, stack.deviation.memory)?;
             if let Some(parent) = &stack.parent
-                && self.stack.get(parent).is_none_or(|parent| parent.parent.is_some())
+                && !self.stack.contains_key(parent)
             {
                 return Err(ParametersError::UnknownParent { stack: name.clone(), parent: parent.clone() });
+            }
+            if self.lineage(name).count() > MOST_ANCESTORS + 1 {
+                return Err(ParametersError::TooManyAncestors { stack: name.clone() });
             }
             for (constant, factor) in &stack.factors {
                 if !Physics::NAMES.contains(&constant.as_str()) {
@@ -284,18 +348,24 @@ impl Parameters {
     /// Constants of a stack; without one, of a stack nobody has measured.
     #[must_use]
     pub fn profile(&self, stack: Option<&str>) -> Profile {
-        let mut profile = Profile { physics: self.shared, traits: Traits::default() };
-        let Some(own) = stack.and_then(|name| self.stack.get(name)) else { return profile };
-        let parent = own.parent.as_ref().and_then(|parent| self.stack.get(parent));
-        for stack in parent.into_iter().chain([own]) {
+        let mut profile = Profile { physics: self.shared, traits: Traits::of_unknown_software() };
+        let Some(name) = stack else { return profile };
+        for (_, stack) in self.lineage(name) {
             for (name, factor) in &stack.factors {
                 if let Some(value) = profile.physics.get_mut(name) {
                     *value *= factor;
                 }
             }
         }
-        profile.traits = own.traits;
+        profile.traits = self.stack.get(name).map(|own| own.traits).unwrap_or(profile.traits);
         profile
+    }
+
+    /// A stack and its ancestors, nearest first.
+    pub fn lineage<'a>(&'a self, stack: &'a str) -> impl Iterator<Item = (&'a str, &'a Stack)> {
+        let named = |name: &'a str| self.stack.get_key_value(name).map(|(name, stack)| (name.as_str(), stack));
+        // One more than may be, so that a check sees what goes on for ever.
+        std::iter::successors(named(stack), move |(_, stack)| named(stack.parent.as_deref()?)).take(MOST_ANCESTORS + 2)
     }
 
     /// The stack that measurements of a source and framework belong to.
@@ -333,7 +403,7 @@ mod tests {
     fn an_unknown_stack_has_the_shared_constants() {
         let parameters = Parameters::built_in();
         assert_eq!(parameters.profile(Some("never heard of")).physics, parameters.shared);
-        assert_eq!(parameters.profile(None).traits, Traits::default());
+        assert_eq!(parameters.profile(None).traits, Traits { keeps_gathered: true, ..Traits::default() });
     }
 
     #[test]
@@ -358,8 +428,14 @@ mod tests {
             parameters.check().unwrap_err().to_string()
         };
         assert_eq!(with(&|p| p.shared.link_hop = f64::NAN), "link_hop must be finite and above 0");
+        let odd = Deviation { time: -0.1, memory: f64::NAN };
+        assert!(with(&|p| *p.deviation.get_mut(&Caution::Software).unwrap() = odd).contains("not below 0"));
+        let without = with(&|p| p.deviation.retain(|caution, _| *caution != Caution::Offload));
+        assert!(without.contains("no deviation for Offload"), "{without}");
         let orphan = Stack { parent: Some("nobody".into()), ..Stack::default() };
         assert!(with(&|p| drop(p.stack.insert("x".into(), orphan.clone()))).contains("no parent nobody"));
+        let own = Stack { parent: Some("x".into()), ..Stack::default() };
+        assert!(with(&|p| drop(p.stack.insert("x".into(), own.clone()))).contains("or is its own"));
         let odd = Stack { factors: BTreeMap::from([("luck".to_owned(), 1.0)]), ..Stack::default() };
         assert!(with(&|p| drop(p.stack.insert("x".into(), odd.clone()))).contains("luck is no constant"));
         assert!(Parameters::parse("shared = 3").is_err());

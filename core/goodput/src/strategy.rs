@@ -70,6 +70,12 @@ impl Precision {
     pub fn bytes(self) -> f64 {
         if self == Precision::Fp32 { 4.0 } else { 2.0 }
     }
+
+    /// Whether matrices are multiplied in fewer than 16 bits.
+    #[must_use]
+    pub fn is_narrow(self) -> bool {
+        matches!(self, Precision::Fp8 | Precision::Fp4)
+    }
 }
 
 impl From<spec::Precision> for Precision {
@@ -90,7 +96,8 @@ pub struct Strategy {
     pub pp: u32,
     /// Context parallelism: ranks that share a sequence.
     pub cp: u32,
-    /// Expert parallelism: replicas that share the experts; divides dp.
+    /// Expert parallelism: ranks of a stage that share the experts; divides tp × cp × dp. Above 1 an expert is whole on its rank, whatever
+    /// tensor parallelism does outside the experts; at 1 tensor parallelism splits experts as well.
     pub ep: u32,
     /// Chunks of layers per pipeline stage.
     pub vpp: u32,
@@ -158,6 +165,37 @@ impl Strategy {
         self.dp * self.tp * self.pp * self.cp
     }
 
+    /// Ranks that share one expert's multiplications.
+    #[must_use]
+    pub fn expert_split(&self) -> u32 {
+        if self.ep > 1 { 1 } else { self.tp }
+    }
+
+    /// Ranks that hold the same part of the experts.
+    #[must_use]
+    pub fn expert_replicas(&self) -> u32 {
+        let ranks = self.dp.saturating_mul(self.cp).saturating_mul(self.tp);
+        (ranks / self.expert_stride()).max(1)
+    }
+
+    /// Ranks from one that holds a part of the experts to the next that holds the same.
+    #[must_use]
+    pub fn expert_stride(&self) -> u32 {
+        (self.ep * self.expert_split()).max(1)
+    }
+
+    /// Ranks with the same part of the experts that the optimizer states of it are spread over.
+    #[must_use]
+    pub fn expert_shards(&self, gpus_per_node: u32) -> u32 {
+        let (copies, stride) = (self.expert_replicas(), self.expert_stride());
+        match self.sharding {
+            Sharding::None => 1,
+            Sharding::Optimizer { group: Some(group) } => (group.saturating_mul(self.tp) / stride).clamp(1, copies),
+            Sharding::Optimizer { group: None } | Sharding::Gradients | Sharding::Parameters => copies,
+            Sharding::ParametersInNode => (gpus_per_node / stride).clamp(1, copies),
+        }
+    }
+
     /// Sequences per step.
     #[must_use]
     pub fn global_batch(&self) -> u64 {
@@ -201,6 +239,18 @@ mod tests {
         assert_eq!((at(2, 1), at(64, 1), at(64, 3)), (2.0, 4.0, 5.0));
         let gpipe = Strategy { pp: 4, micro_batches: 64, schedule: Schedule::GPipe, ..Strategy::single() };
         assert_eq!(gpipe.in_flight(), 64.0);
+    }
+
+    #[test]
+    fn experts_are_sharded_over_those_that_hold_the_same() {
+        let at = |tp, dp, ep, sharding| Strategy { dp, tp, ep, sharding, ..Strategy::single() };
+        let in_node = at(1, 64, 8, Sharding::ParametersInNode);
+        assert_eq!((in_node.expert_replicas(), in_node.expert_shards(8)), (8, 1), "each on a node of its own");
+        let few = at(8, 8, 2, Sharding::Optimizer { group: None });
+        assert_eq!((few.expert_replicas(), few.expert_shards(8), few.optimizer_shards(8)), (32, 32, 8));
+        let split = at(8, 8, 1, Sharding::Parameters);
+        assert_eq!((split.expert_replicas(), split.expert_stride(), split.expert_shards(8)), (8, 8, 8));
+        assert_eq!(at(1, 64, 64, Sharding::Parameters).expert_shards(8), 1);
     }
 
     #[test]

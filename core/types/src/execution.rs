@@ -54,7 +54,7 @@ words! {
 pub struct Execution {
     /// Context parallelism: ranks that share a sequence.
     pub cp: u32,
-    /// Expert parallelism: replicas that share the experts; divides dp.
+    /// Expert parallelism: ranks of a stage that share the experts; divides tp × cp × dp.
     pub ep: u32,
     /// Chunks of layers per pipeline stage; several are interleaved.
     pub vpp: u32,

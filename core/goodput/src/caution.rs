@@ -1,27 +1,42 @@
-//! What an estimate rests on that no measurement has confirmed. It changes no number; it is said beside it.
+//! What an estimate rests on that no measurement has confirmed, or few have. It changes no estimate; it is said beside it, and widens its band.
 
-use headway_goodput::architecture::Architecture;
-use headway_goodput::catalog::Catalog;
-use headway_goodput::physics::Parameters;
-use headway_goodput::strategy::{Offload, Precision, Schedule, Strategy};
+use serde::{Deserialize, Serialize};
+
+use crate::architecture::Architecture;
+use crate::catalog::Catalog;
+use crate::physics::Parameters;
+use crate::strategy::{Offload, Precision, Schedule, Strategy};
 
 /// A part of an estimate that rests on formulas and data sheets alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum Caution {
     #[error("no complete measurement on this GPU family: matrix rates and links are nominal")]
     Hardware,
     #[error("no measured software named: constants are those of an average stack")]
     Software,
-    #[error("mixture of experts: routing, balance and all-to-all are formulas only")]
+    #[error("mixture of experts: measured on one software, whose releases differ by half")]
     Experts,
-    #[error("context parallelism: fitted on a handful of runs")]
+    #[error("context parallelism: fitted on some ninety runs of three sources")]
     Context,
     #[error("host or disk offload: nominal rates")]
     Offload,
     #[error("schedule without measurements")]
     Schedule,
-    #[error("4-bit numbers: fitted on ten runs")]
+    #[error("4-bit numbers: fitted on eighteen runs")]
     FourBit,
+}
+
+impl Caution {
+    pub const ALL: [Caution; 7] = [
+        Caution::Hardware,
+        Caution::Software,
+        Caution::Experts,
+        Caution::Context,
+        Caution::Offload,
+        Caution::Schedule,
+        Caution::FourBit,
+    ];
 }
 
 /// Everything unconfirmed about an estimate.
@@ -53,12 +68,12 @@ pub fn cautions(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::preset::preset_named;
+    use crate::examples::llama3_8b;
 
     #[test]
     fn amd_and_context_parallelism_are_said_to_be_unconfirmed() {
         let of = |gpu, strategy, stack| {
-            let architecture = preset_named("llama-3-8b").unwrap().architecture;
+            let architecture = Architecture::from(&llama3_8b());
             cautions(&architecture, &strategy, gpu, Catalog::built_in(), Parameters::built_in(), stack)
         };
         assert_eq!(of("H100-80G", Strategy::single(), Some("nemo")), []);
