@@ -65,15 +65,15 @@ impl Band {
 }
 
 impl Parameters {
-    /// Deviation of estimates of a stack (its own, its nearest ancestor's, or that of unknown software) that these cautions go with.
+    /// Deviation of estimates of a stack that these cautions go with. Where its own was not measured it is that of unknown software: what an
+    /// ancestor's constants are worth for another stack its own rows do not show.
     #[must_use]
     pub fn deviation(&self, stack: Option<&str>, cautions: &[Caution]) -> Deviation {
-        let own =
-            |side: fn(&Measured) -> Option<f64>| self.lineage(stack?).find_map(|(_, stack)| side(&stack.deviation));
+        let measured = stack.and_then(|name| self.stack.get(name)).map(|stack| stack.deviation).unwrap_or_default();
         let unknown = self.deviation_of(Caution::Software);
         let own = Deviation {
-            time: own(|measured| measured.time).unwrap_or(unknown.time),
-            memory: own(|measured| measured.memory).unwrap_or(unknown.memory),
+            time: measured.time.unwrap_or(unknown.time),
+            memory: measured.memory.unwrap_or(unknown.memory),
         };
         let others = cautions.iter().filter(|caution| **caution != Caution::Software);
         others.fold(own, |sum, caution| sum.and(self.deviation_of(*caution)))
@@ -107,6 +107,7 @@ mod tests {
         }
         let mut unmeasured = parameters.clone();
         unmeasured.stack.get_mut("bridge-26.06").expect("a stack").deviation = Measured::default();
-        assert_eq!(unmeasured.deviation(Some("bridge-26.06"), &[]), parameters.deviation(Some("bridge"), &[]));
+        assert_eq!(unmeasured.deviation(Some("bridge-26.06"), &[]), unknown, "whatever its ancestors'");
+        assert_eq!(known.memory, unknown.memory, "no row of it says what it needs");
     }
 }

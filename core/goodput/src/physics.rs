@@ -223,7 +223,7 @@ pub struct Stack {
     pub traits: Traits,
     #[serde(default)]
     pub factors: BTreeMap<String, f64>,
-    /// How far its estimates are off; the parent's where it is not known.
+    /// How far its estimates are off; as far as those of unknown software where it is not known.
     #[serde(default, skip_serializing_if = "Measured::is_nothing")]
     pub deviation: Measured,
 }
