@@ -70,9 +70,8 @@ step "dependencies: known vulnerabilities" vulnerabilities
 step "web page" scripts/build-web.sh
 step "web units" web_tests
 step "format" cargo fmt --all --check
-# Clippy's driver is the compiler with more lints: what it builds need not be checked by itself first, nor the dependencies twice.
-export RUSTC_WORKSPACE_WRAPPER=${RUSTC_WORKSPACE_WRAPPER:-$(rustc --print sysroot)/bin/clippy-driver} RUSTFLAGS="-D warnings"
-step "lints and build" cargo build --locked --workspace --all-targets --quiet
+step "lints" cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
+step "build" cargo build --locked --workspace --all-targets --quiet
 step "core" rust_tests "${core[@]}"
 step "store, scheduler, agent, api, cli" rust_tests headway-fuzz headway-api headway-scheduler headway-agent headway-cli
 step "simulation" rust_tests headway-sim
