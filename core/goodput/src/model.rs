@@ -206,11 +206,11 @@ impl JobModel {
             return self.measured(gpus);
         }
         let micro_batches = self.check_batch(configuration)?;
-        let step = self.step_time(class, gpus, nodes, configuration)?;
+        let prior = self.prior_step_time(class, gpus, nodes, configuration)?;
         if let Some(fitting) = self.fitting(class, &catalog::device(class)?) {
             fitting.check(&class.gpu_type, configuration, micro_batches)?;
         }
-        Ok(self.prediction(configuration.global_batch, step.time))
+        Ok(self.corrected_prediction(class, configuration, &prior))
     }
 
     /// How the job's memory is checked on a class; `None` for a curve of the user's.
