@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::metrics;
 use crate::planning::SolvedRound;
-use crate::store::Store;
+use crate::store::{Store, answered};
 
 /// Rounds that may wait to be written. Each holds its whole input in memory.
 const QUEUE: usize = 8;
@@ -74,7 +74,7 @@ async fn write(store: Store, version: Arc<str>, mut rounds: mpsc::Receiver<Arc<S
         let (plan, made_at) = (round.plan.id, round.plan.made_at);
         let version = Arc::clone(&version);
         match tokio::task::spawn_blocking(move || pack(&round, &version)).await {
-            Ok(Ok(body)) => match store.add_plan_input(plan, made_at, &body).await {
+            Ok(Ok(body)) => match answered(store.add_plan_input(plan, made_at, &body)).await {
                 Ok(()) => tracing::debug!(plan_id = %plan, bytes = body.len(), "input of a plan stored"),
                 Err(error) => lost(plan, &error),
             },

@@ -23,7 +23,7 @@ pub use self::chain::{Anchor, Broken, Hash, Link, NoAnchor, Seal};
 pub use self::file::{AuditFileError, FileVerified, Form, verify_file};
 
 use crate::metrics;
-use crate::store::{AuditEntry, Store};
+use crate::store::{AuditEntry, Store, answered};
 
 /// Refusals that may wait to be written.
 const QUEUE: usize = 1_024;
@@ -93,7 +93,7 @@ async fn write(store: Store, mut receiver: mpsc::Receiver<AuditEntry>, lost: Arc
         if let (1.., Some(last)) = (unsaid, entries.last()) {
             entries.push(AuditEntry::lost(last.done_at, unsaid));
         }
-        if let Err(error) = store.add_to_audit(&entries).await {
+        if let Err(error) = answered(store.add_to_audit(&entries)).await {
             let more = entries.len() as u64 - u64::from(unsaid > 0);
             metrics::refusals_lost(more);
             lost.fetch_add(unsaid + more, Ordering::Relaxed);

@@ -32,7 +32,7 @@ use crate::leader::{Hold, Lead, Leader, LeaderError, Lease};
 use crate::observer::Observer;
 use crate::planning::{LastRound, Planning};
 use crate::secrets::Courier;
-use crate::store::{KnownServer, Store, StoreError};
+use crate::store::{KnownServer, Store, StoreError, answered};
 pub use asker::Asker;
 pub use standby::{Standing, StandsBy};
 
@@ -42,6 +42,8 @@ const INBOX: usize = 4_096;
 const FEED: usize = 16_384;
 /// Between attempts to lead again.
 const RETRY: Duration = Duration::from_secs(1);
+/// What is not stored by then when a server stops is given up: what was decided and not committed was promised to nobody.
+const LAST_WRITES: Duration = Duration::from_secs(8);
 /// A term that lasted so long began well.
 const STEADY: Duration = Duration::from_secs(10);
 /// Between looks at a machine's clock that is not believed.
@@ -281,8 +283,10 @@ impl Driver {
                 }
             }
         }
-        self.archive.finish().await;
-        self.observer.finish().await;
+        let last_writes = async { tokio::join!(self.archive.finish(), self.observer.finish()) };
+        if tokio::time::timeout(LAST_WRITES, last_writes).await.is_err() {
+            tracing::warn!("the last measurements and inputs of plans are lost: Postgres does not answer");
+        }
         self.leader.resign().await;
     }
 
@@ -338,7 +342,7 @@ async fn load_under(lead: Lead, store: &Store, config: &EngineConfig, clock: &Cl
 }
 
 async fn load(store: &Store, config: &EngineConfig, term: Term, clock: &Clock) -> Result<Engine, StartError> {
-    let newest = store.newest_moment().await.map_err(StartError::Load)?;
+    let newest = answered(store.newest_moment()).await.map_err(StartError::Load)?;
     if let Some(newest) = newest {
         clock.advance_to(newest);
     }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::asking::Foretold;
 use crate::cluster::Cluster;
 use crate::metrics::{self, StartOutcome};
-use crate::store::{MetStart, PredictedStart};
+use crate::store::{MetStart, PredictedStart, answered};
 
 const EVERY: Seconds = Seconds(60.0);
 /// By then whatever was granted is stored.
@@ -36,7 +36,7 @@ pub async fn keep(cluster: Cluster, mut foretold: watch::Receiver<Arc<Foretold>>
         if fresh.is_empty() || !cluster.ready() {
             continue;
         }
-        match cluster.store().add_predicted_starts(&fresh).await {
+        match answered(cluster.store().add_predicted_starts(&fresh)).await {
             Ok(()) => known.extend(fresh.iter().map(|one| (one.job, one.generation))),
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "predicted starts are not kept"),
         }
@@ -57,7 +57,7 @@ pub async fn count(cluster: Cluster, stop: CancellationToken) {
         }
         // A grant of a moment ago may not be committed yet.
         let until = cluster.now() - SETTLES;
-        match cluster.store().met_starts(counted, until).await {
+        match answered(cluster.store().met_starts(counted, until)).await {
             Ok(met) => {
                 met.iter().map(outcome).for_each(|(outcome, late_by)| metrics::start_met(outcome, late_by));
                 counted = until;

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Clock;
 use crate::config::Retention;
 use crate::leader::Lease;
-use crate::store::{SeriesPoint, Store, StoreError};
+use crate::store::{SeriesPoint, Store, StoreError, answered};
 
 /// Observations that may wait to be written.
 const QUEUE: usize = 8_192;
@@ -111,31 +111,31 @@ impl Writer {
             }
             return;
         }
-        log(self.store.add_series(&gathered.points).await, "measurements lost");
-        log(self.store.save_models(self.clock.now(), &gathered.models).await, "models lost");
+        log(answered(self.store.add_series(&gathered.points)).await, "measurements lost");
+        log(answered(self.store.save_models(self.clock.now(), &gathered.models)).await, "models lost");
     }
 
     async fn prune(&self) {
         let now = self.clock.now();
-        log(self.store.prune_series(now).await, "measurements not pruned");
-        log(self.store.prune_idempotency_keys(now - self.keys_kept).await, "idempotency keys not pruned");
-        log(self.store.prune_plan_inputs(now - self.retention.plan_inputs).await, "inputs of plans not pruned");
-        log(self.store.prune_pulses(now - self.retention.history).await, "the cluster's figures not pruned");
-        log(self.store.prune_project_pulses(now - self.retention.history).await, "the figures of projects not pruned");
+        log(answered(self.store.prune_series(now)).await, "measurements not pruned");
+        log(answered(self.store.prune_idempotency_keys(now - self.keys_kept)).await, "idempotency keys not pruned");
+        log(answered(self.store.prune_plan_inputs(now - self.retention.plan_inputs)).await, "inputs of plans not pruned");
+        log(answered(self.store.prune_pulses(now - self.retention.history)).await, "the cluster's figures not pruned");
+        log(answered(self.store.prune_project_pulses(now - self.retention.history)).await, "the figures of projects not pruned");
         log(
-            self.store.prune_met_expectations(now - self.retention.history).await,
+            answered(self.store.prune_met_expectations(now - self.retention.history)).await,
             "what came of predictions not pruned",
         );
-        log(self.store.prune_predicted_starts(now - self.retention.history).await, "predicted starts not pruned");
-        log(self.store.prune_transitions(now - self.retention.history).await, "history not pruned");
-        log(self.store.prune_deliveries(now - self.retention.history).await, "deliveries not pruned");
-        log(self.store.prune_sessions(now).await, "browser sessions not pruned");
+        log(answered(self.store.prune_predicted_starts(now - self.retention.history)).await, "predicted starts not pruned");
+        log(answered(self.store.prune_transitions(now - self.retention.history)).await, "history not pruned");
+        log(answered(self.store.prune_deliveries(now - self.retention.history)).await, "deliveries not pruned");
+        log(answered(self.store.prune_sessions(now)).await, "browser sessions not pruned");
     }
 
     /// Some of the plans that are past their time, oldest first; true where there may be more.
     async fn prune_plans(&self) -> bool {
         let before = self.clock.now() - self.retention.plans;
-        let pruned = self.store.prune_plans(before, PLANS_AT_A_TIME).await;
+        let pruned = answered(self.store.prune_plans(before, PLANS_AT_A_TIME)).await;
         let more = matches!(pruned, Ok(count) if count == u64::from(PLANS_AT_A_TIME));
         log(pruned, "plans not pruned");
         more

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::baseline::{self, Made, Situation};
 use crate::cluster::Cluster;
 use crate::metrics;
-use crate::store::StoreError;
+use crate::store::{StoreError, answered};
 
 /// Microseconds between rows.
 const EVERY: i64 = 60_000_000;
@@ -122,7 +122,7 @@ async fn sample(cluster: &Cluster, former: Option<Former>) -> (Option<Former>, b
         store.add_project_pulses(at, &projects, &baselines).await?;
         store.add_pulse(at, &pulse, sums).await
     };
-    let kept = kept.await.inspect_err(|error: &StoreError| {
+    let kept = answered(kept).await.inspect_err(|error: &StoreError| {
         tracing::warn!(error = error as &dyn std::error::Error, "the cluster's figures of a minute are lost");
     });
     (former, kept.is_ok())

@@ -7,6 +7,7 @@ mod agents;
 mod certificate;
 mod connections;
 mod door;
+mod parts;
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -26,7 +27,6 @@ use sqlx::postgres::PgConnectOptions;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use self::agents::Entrance;
@@ -35,6 +35,7 @@ pub use self::certificate::{CertificateError, Certificates};
 pub(crate) use self::connections::Patience;
 pub(crate) use self::connections::{Connections, Limits, Visitor, network};
 use self::door::Door;
+use self::parts::Parts;
 use crate::audit::sealer;
 use crate::authority::{Authorities, AuthoritiesError};
 use crate::clock::Clock;
@@ -51,6 +52,8 @@ use crate::{foretelling, sampler};
 
 /// Open requests get this long at shutdown; event streams never end by themselves.
 const DRAIN: Duration = Duration::from_secs(3);
+/// Whatever has not ended so long after the stop is left: a server that was told to stop stops.
+const STOP: Duration = Duration::from_secs(20);
 /// An idle agent connection is probed this often, and dropped without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// After a connection that could not be taken in.
@@ -203,88 +206,39 @@ pub async fn serve_reporting(
     let state = state.with_oidc(provider.clone()).enrolling(enrolment);
 
     let leads = started.leading.is_some();
-    let mut parts = JoinSet::new();
     let stop = shutdown.child_token();
-    parts.spawn({
-        let run = started.driver.run(started.leading, stop.clone());
-        async move {
-            run.await;
-            Ok(())
-        }
-    });
+    let mut parts = Parts::new(stop.clone());
+    parts.run("loop", started.driver.run(started.leading, stop.clone()));
     if leads {
         // The loop has its engine already.
         let _ = ready.wait_for(|ready| *ready).await;
     } else {
-        parts.spawn(reseal_once_it_leads(store.clone(), ready, stop.clone()));
+        parts.serve("sealing anew", reseal_once_it_leads(store.clone(), ready, stop.clone()));
     }
-    parts.spawn({
-        let sample = sampler::run(sampled, stop.clone());
-        async move {
-            sample.await;
-            Ok(())
-        }
-    });
-    parts.spawn({
-        let seal = sealer::run(sealed, stop.clone());
-        async move {
-            seal.await;
-            Ok(())
-        }
-    });
-    parts.spawn({
-        let count = foretelling::count(counted, stop.clone());
-        async move {
-            count.await;
-            Ok(())
-        }
-    });
-    parts.spawn({
-        let calls = webhooks::run(outbox, messenger, inbox, stop.clone());
-        async move {
-            calls.await;
-            Ok(())
-        }
-    });
+    parts.run("sampler", sampler::run(sampled, stop.clone()));
+    parts.run("sealer", sealer::run(sealed, stop.clone()));
+    parts.run("count of starts", foretelling::count(counted, stop.clone()));
+    parts.run("webhooks", webhooks::run(outbox, messenger, inbox, stop.clone()));
     if let Some(provider) = provider {
         let stop = stop.clone();
-        parts.spawn(async move {
-            provider.keep(stop).await;
-            Ok(())
-        });
+        parts.run("identity provider", async move { provider.keep(stop).await });
     }
-    parts.spawn({
-        let keeping = authorities.clone().keep(stop.clone());
-        async move {
-            keeping.await;
-            Ok(())
-        }
-    });
+    parts.run("authorities", authorities.clone().keep(stop.clone()));
     let visitors = Connections::new("agents", Limits::of_agents(files));
     // Where the site's certificate is shown, everybody can be asked to encrypt.
     let entrance = Entrance { authorities, plain: takes_tokens && certificates.is_none() };
-    parts.spawn(agents::serve(gateway, agents, visitors, entrance, stop.clone()));
+    parts.serve("agents", agents::serve(gateway, agents, visitors, entrance, stop.clone()));
     let visitors = Connections::new("people", Limits::of_people(files));
     if let Some(certificates) = certificates.clone() {
-        let watch = certificate::watch(certificates, watched, told, hang_up, stop.clone());
-        parts.spawn(async move {
-            watch.await;
-            Ok(())
-        });
+        parts.run("certificates", certificate::watch(certificates, watched, told, hang_up, stop.clone()));
     }
     let secure = certificates.map(|certificates| Secure { certificates, hsts: config.hsts });
-    parts.spawn(serve_people(state, people, visitors, secure, stop.clone()));
+    parts.serve("people", serve_people(state, people, visitors, secure, stop));
     let what = if leads { "server ready" } else { "server stands by" };
     tracing::info!(http = %addresses.http, agents = %addresses.agents, "{what}");
     // The caller may not want to know.
     let _ = bound.send(addresses);
-
-    // The first part to end, at shutdown or by failing, ends the others.
-    let mut result = Ok(());
-    while let Some(ended) = parts.join_next().await {
-        stop.cancel();
-        result = result.and(ended.unwrap_or_else(|died| Err(ServerError::Died(died))));
-    }
+    let result = parts.end(STOP).await;
     store.close().await;
     result
 }

@@ -25,7 +25,7 @@ use crate::cluster::Cluster;
 use crate::driver::Input;
 use crate::metrics::{self, NoticeOutcome};
 use crate::secrets::may_use;
-use crate::store::{BusyReceivers, DueNotice, Purse, StoreError};
+use crate::store::{BusyReceivers, DueNotice, Purse, StoreError, answered};
 
 /// How often the outbox is looked into.
 const EVERY: Duration = Duration::from_millis(500);
@@ -102,7 +102,8 @@ impl Outbox {
         let under_way: Vec<NoticeId> = self.under_way.values().map(|call| call.notice).collect();
         let (hosts, owners) = (self.busy(|call| &call.host, TO_ONE_HOST), self.busy(|call| &call.owner, FOR_ONE_OWNER));
         let busy = BusyReceivers { hosts: &hosts, owners: &owners, under_way: &under_way };
-        let due = match self.cluster.store().due_notices(self.cluster.now(), busy, FOR_ONE_OWNER, room).await {
+        let store = self.cluster.store();
+        let due = match answered(store.due_notices(self.cluster.now(), busy, FOR_ONE_OWNER, room)).await {
             Ok(due) => due,
             Err(error) => {
                 return tracing::warn!(
@@ -136,7 +137,7 @@ impl Outbox {
 
     /// How much waits is a metric: who hears nothing would not know.
     async fn count(&self) {
-        match self.cluster.store().waiting_notices().await {
+        match answered(self.cluster.store().waiting_notices()).await {
             Ok(waiting) => metrics::notices_waiting(waiting),
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "waiting notices cannot be counted");
@@ -157,7 +158,7 @@ impl Call {
         let noted = match tell(&self.cluster, &self.messenger, &notice).await {
             Ok(()) => {
                 metrics::notice(NoticeOutcome::Delivered);
-                self.cluster.store().notice_delivered(notice.id, self.cluster.now()).await
+                answered(self.cluster.store().notice_delivered(notice.id, self.cluster.now())).await
             }
             Err(error) => self.failed(&notice, due.attempts, &error).await,
         };
@@ -173,7 +174,7 @@ impl Call {
         tracing::debug!(job_id = %notice.job, attempts, error, "a notice did not arrive");
         let Some(pause) = pause_after(attempts, now.since(notice.at)) else {
             metrics::notice(NoticeOutcome::GivenUp);
-            store.notice_failed(notice.id, error, now + TOLD_AGAIN).await?;
+            answered(store.notice_failed(notice.id, error, now + TOLD_AGAIN)).await?;
             let message = format!(
                 "a notice that {} was given up after {} attempts: {error}",
                 in_words(notice),
@@ -185,7 +186,7 @@ impl Call {
             return Ok(());
         };
         metrics::notice(NoticeOutcome::Failed);
-        store.notice_failed(notice.id, error, now + pause).await
+        answered(store.notice_failed(notice.id, error, now + pause)).await
     }
 }
 
@@ -194,7 +195,7 @@ async fn tell(cluster: &Cluster, messenger: &Messenger, notice: &Notice) -> Resu
     let key = match &notice.secret {
         None => None,
         Some(name) => {
-            let found = key(cluster, notice, name).await.map_err(|error| {
+            let found = answered(key(cluster, notice, name)).await.map_err(|error| {
                 tracing::warn!(error = &error as &dyn std::error::Error, job_id = %notice.job, "a webhook's secret cannot be read");
                 format!("the secret {name} cannot be read")
             })?;

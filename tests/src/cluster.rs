@@ -427,8 +427,9 @@ impl Cluster {
 
     /// Stops everything in order and checks that nobody complained of anything but what the test brings about.
     pub async fn stop(mut self, expected: &[Expected]) {
-        self.agents.drain(..).flatten().for_each(Process::stop);
-        self.servers.drain(..).flatten().for_each(Process::stop);
+        for process in self.agents.drain(..).chain(self.servers.drain(..)).flatten() {
+            process.stop().await;
+        }
         let mut complaints = Vec::new();
         for entry in std::fs::read_dir(self.dir.path()).expect("the directory of the cluster").flatten() {
             if entry.path().extension().is_some_and(|extension| extension == "log") {

@@ -8,6 +8,8 @@ use anyhow::Context as _;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::wait::{soon, until};
+
 /// The `headway` binary that was built beside this test.
 pub fn binary() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own path");
@@ -50,10 +52,15 @@ impl Process {
         self.child.wait().ok();
     }
 
-    /// SIGTERM and wait.
-    pub fn stop(mut self) {
+    /// SIGTERM; it must end soon, whatever state its peers are in.
+    pub async fn stop(mut self) {
         self.signal(Signal::SIGTERM);
-        self.child.wait().ok();
+        let log = self.log.display().to_string();
+        until(&format!("the end of the process of {log}"), soon(), || {
+            let ended = self.ended();
+            async move { ended }
+        })
+        .await;
     }
 
     pub fn signal(&self, signal: Signal) {

@@ -49,14 +49,14 @@ async fn up_starts_again_after_its_tokens_were_revoked() {
     for token in client.tokens(None).await.unwrap().iter().filter(|token| token.name != "spare") {
         spare.revoke_token(&token.id.to_string()).await.unwrap();
     }
-    process.stop();
+    process.stop().await;
     let revoked = fs::read_to_string(data.join("secrets/admin.token")).unwrap();
 
     let (process, client) = up(&data, ports).await;
     assert_eq!(client.whoami().await.unwrap().user.as_deref(), Some("admin"));
     let former = Client::new(&format!("http://127.0.0.1:{}", ports[0]), &revoked).unwrap().whoami().await;
     assert!(matches!(former, Err(ClientError::Problem(problem)) if problem.status == 401), "revoked is revoked");
-    process.stop();
+    process.stop().await;
 }
 
 /// Runs the binary against the cluster, with this token; what it printed and whether it went well.
@@ -108,5 +108,5 @@ async fn a_token_is_made_used_revoked_and_then_refused() {
     assert!(audit.contains("revoke_token") && audit.contains("create_token") && audit.contains("127.0.0.1"), "{audit}");
     let log = fs::read_to_string(data.with_extension("log")).unwrap();
     assert!(!log.contains(secret), "no log has the secret");
-    process.stop();
+    process.stop().await;
 }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
 use crate::metrics;
-use crate::store::{Store, StoreError, Unsealed};
+use crate::store::{Store, StoreError, Unsealed, answered};
 use crate::troubles::Trouble;
 
 const EVERY: Duration = Duration::from_millis(400);
@@ -88,19 +88,19 @@ impl Sealer {
 
     async fn seal(&self, stop: &CancellationToken) -> Result<Unsealed, StoreError> {
         loop {
-            let sealed = self.store.seal_audit(BATCH).await?;
+            let sealed = answered(self.store.seal_audit(BATCH)).await?;
             metrics::audit_sealed(sealed);
             if sealed < BATCH || stop.is_cancelled() {
-                return self.store.unsealed_audit().await;
+                return answered(self.store.unsealed_audit()).await;
             }
-            metrics::audit_unsealed(self.store.unsealed_audit().await?);
+            metrics::audit_unsealed(answered(self.store.unsealed_audit()).await?);
             tokio::time::sleep(REST).await;
         }
     }
 
     /// For whoever keeps the log elsewhere: an anchor that the chain can be held to.
     async fn tell_head(&mut self) {
-        if let Ok(Some(head)) = self.store.audit_head().await {
+        if let Ok(Some(head)) = answered(self.store.audit_head()).await {
             tracing::info!(head = %head.anchor, position = head.position, "the audit is sealed up to here");
         }
         self.anchored = Some(Instant::now());

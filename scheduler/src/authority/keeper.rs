@@ -14,7 +14,7 @@ use super::site::{self, SiteError};
 use super::tls::server_config;
 use super::{Authority, AuthorityError, IdentityKind, Named, Shown, SigningRequest, wall};
 use crate::metrics;
-use crate::store::{AuditEntry, NewAuthority, Retirement, Store, StoreError};
+use crate::store::{AuditEntry, NewAuthority, Retirement, Store, StoreError, answered};
 
 /// How soon a server hears that another has replaced the authority.
 const REFRESH: Duration = Duration::from_secs(5);
@@ -184,7 +184,7 @@ impl Authorities {
         let days = |until: Timestamp| until.since(now).0 / 86_400.0;
         let authority = self.held(|held| held.authorities.first().map(|one| days(one.expires_at())));
         metrics::authority_days_left(authority.unwrap_or(f64::NAN));
-        if let Ok((held, first)) = self.0.store.certificates_held().await {
+        if let Ok((held, first)) = answered(self.0.store.certificates_held()).await {
             metrics::node_certificates(held, first.map_or(f64::NAN, days));
         }
     }
@@ -238,7 +238,7 @@ async fn stored(store: &Store, life: Seconds, now: Timestamp) -> Result<Vec<Arc<
     if !store.keeps_secrets() {
         return Ok(Vec::new());
     }
-    let rows = store.authorities().await?;
+    let rows = answered(store.authorities()).await?;
     let until = |at: Timestamp, last: Option<Timestamp>| last.map_or(at + life, |last| last.max(at + life)) + GRACE;
     let believed = rows
         .iter()

@@ -12,7 +12,7 @@ use super::faults::Faults;
 use super::gather::Gathering;
 use super::news::{heard, seen};
 use super::pipeline::{Decided, Pipeline};
-use super::{Driver, Input, LOOK, Leading, VIEW_AGE, asker};
+use super::{Driver, Input, LAST_WRITES, LOOK, Leading, VIEW_AGE, asker};
 use crate::leader::Hold;
 use crate::store::StoreError;
 
@@ -121,8 +121,13 @@ impl Driver {
         }
     }
 
-    /// Commits and answers what has been decided, and ends.
-    async fn settle(&mut self, mut pipeline: Pipeline) -> Result<(), StoreError> {
+    /// Commits and answers what has been decided, and ends; what takes too long is left as a killed server leaves it.
+    async fn settle(&mut self, pipeline: Pipeline) -> Result<(), StoreError> {
+        let settled = tokio::time::timeout(LAST_WRITES, self.commit_the_rest(pipeline)).await;
+        settled.unwrap_or(Err(StoreError::Unanswered))
+    }
+
+    async fn commit_the_rest(&mut self, mut pipeline: Pipeline) -> Result<(), StoreError> {
         while pipeline.committing_since().is_some() {
             let committed = pipeline.committed().await?;
             self.act(pipeline.term(), committed);

@@ -15,7 +15,7 @@ use crate::audit::Refusals;
 use crate::authority::{IdentityKind, Shown, speaks_for, wall};
 use crate::clock::Clock;
 use crate::metrics;
-use crate::store::{AuditEntry, Claims, Store, StoreError, Token, TokenHash};
+use crate::store::{AuditEntry, Claims, Store, StoreError, Token, TokenHash, answered};
 use crate::wrong_tokens::WrongTokens;
 
 /// After a store that did not answer, which says nothing about tokens.
@@ -129,7 +129,7 @@ impl Credentials {
 
     /// Whether the certificate opens anything now.
     pub(super) async fn stands_now(&self, shown: &Shown) -> Result<(), Status> {
-        let known = self.store.identity_of(shown.named.id).await.map_err(not_looked_up)?;
+        let known = answered(self.store.identity_of(shown.named.id)).await.map_err(not_looked_up)?;
         let valid = known.map(|one| one.revoked_at.is_none().then_some(one.named.epoch));
         self.judge(shown, valid).map_err(Status::permission_denied)
     }
@@ -140,7 +140,7 @@ impl Credentials {
         let of = match &*newest {
             Some(Epochs { changes, of }) if *changes == change => Arc::clone(of),
             _ => {
-                let of = Arc::new(self.store.epochs().await?);
+                let of = Arc::new(answered(self.store.epochs()).await?);
                 *newest = Some(Epochs { changes: change, of: Arc::clone(&of) });
                 of
             }
@@ -177,7 +177,7 @@ impl Credentials {
     ) -> Result<Result<(), String>, StoreError> {
         let (id, name) = (inventory.node.0, inventory.name.as_str());
         let Admitted::Certificate(shown) = admitted else {
-            return Ok(not_by_token(&self.store.claims(id, name).await?, id, name));
+            return Ok(not_by_token(&answered(self.store.claims(id, name)).await?, id, name));
         };
         let named = &shown.named;
         if !speaks_for(named, name) || (named.kind == IdentityKind::Node && named.id != id) {
@@ -186,7 +186,7 @@ impl Credentials {
                 named.kind, named.name, named.id
             )));
         }
-        let claims = self.store.claims(id, name).await?;
+        let claims = answered(self.store.claims(id, name)).await?;
         let others = match named.kind {
             IdentityKind::Node => claims.name_holder.filter(|holder| *holder != id).is_some(),
             // What the fleet emulates is no node that has joined, and none that is known by another name.
@@ -202,7 +202,7 @@ impl Credentials {
         let forgotten = claims.certified.is_none_or(|(_, known)| known < named.epoch);
         if named.kind == IdentityKind::Node && forgotten {
             // The database is older than the certificate.
-            self.store.note_certificate(named, None, wall(), shown.expires_at).await?;
+            answered(self.store.note_certificate(named, None, wall(), shown.expires_at)).await?;
         }
         Ok(Ok(()))
     }
@@ -221,7 +221,7 @@ impl Credentials {
             let told = format!("too many wrong tokens came from this address: no other is looked at for {wait} s");
             return Err(Status::resource_exhausted(told));
         }
-        let token = self.store.find_token(&hash, self.clock.now()).await.map_err(not_looked_up)?;
+        let token = answered(self.store.find_token(&hash, self.clock.now())).await.map_err(not_looked_up)?;
         let Some(token) = token else {
             metrics::agent_wrong_token("refused");
             if self.wrong_tokens.count(address, hash.bytes(), Instant::now()) {
@@ -273,7 +273,7 @@ impl Credentials {
         {
             return Ok(tokens.contains(hash));
         }
-        let tokens = self.store.tokens_of_nodes(self.clock.now()).await.map_err(not_looked_up)?;
+        let tokens = answered(self.store.tokens_of_nodes(self.clock.now())).await.map_err(not_looked_up)?;
         let is_right = tokens.contains(hash);
         *right = Some(Right { read_at: Instant::now(), tokens });
         Ok(is_right)
@@ -342,7 +342,7 @@ impl Credentials {
         {
             return Ok(token.clone());
         }
-        let token = self.store.find_token(hash, self.clock.now()).await?;
+        let token = answered(self.store.find_token(hash, self.clock.now())).await?;
         *newest = Some(LookUp { changes: change, of: hash.clone(), token: token.clone() });
         Ok(token)
     }

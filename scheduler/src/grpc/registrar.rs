@@ -21,7 +21,7 @@ use crate::authority::{Authorities, AuthoritiesError, IdentityKind, Issued, Name
 use crate::clock::Clock;
 use crate::driver::Standing;
 use crate::metrics;
-use crate::store::{AuditEntry, AuditResult, JoinRefusal, Store, StoreError, TokenHash};
+use crate::store::{AuditEntry, AuditResult, JoinRefusal, Store, StoreError, TokenHash, answered};
 
 /// Whoever has no certificate yet is a stranger.
 const MAX_MESSAGE: usize = 32 * 1024;
@@ -72,7 +72,7 @@ impl Registrar {
         let (authority, now, until) = self.authorities.terms().map_err(|error| failed(&error))?;
         let hash = TokenHash::of(&token.secret);
         let deed = self.deed("join_node", asks, peer, AuditResult::Done);
-        match self.store.join(&hash, asks, (&authority, now, until), deed).await {
+        match answered(self.store.join(&hash, asks, (&authority, now, until), deed)).await {
             Ok(Ok(named)) => Ok(named),
             Ok(Err(refusal)) => {
                 // Whoever has no token cannot fill the audit, or the log.

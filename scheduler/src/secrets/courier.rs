@@ -10,7 +10,7 @@ use headway_types::{AgentCommand, JobId, NodeId, ProjectRole, Term, TokenScope};
 
 use crate::clock::Clock;
 use crate::grpc::Sessions;
-use crate::store::{Purse, Store, StoreError};
+use crate::store::{Purse, Store, StoreError, answered};
 
 /// Sends commands; those that need secrets a little later than the others, which a node cannot tell from a slow network.
 #[derive(Clone)]
@@ -47,7 +47,7 @@ impl Courier {
 
     /// A secret that is not there any more is left out, and the node says so; where the store does not answer nothing is sent, and the engine asks again.
     async fn launch(&self, term: Term, job: &Job, member: bool, commands: Vec<(NodeId, AgentCommand)>) {
-        match self.of_job(job, member).await {
+        match answered(self.of_job(job, member)).await {
             Ok(secrets) => {
                 for (node, command) in commands {
                     self.sessions.command(term, node, command, secrets.clone());

@@ -4,13 +4,17 @@ use headway_engine::Snapshot;
 use headway_types::Timestamp;
 
 use super::{
-    Store, StoreError, allocations, arrays, cluster, idempotency, job_models, jobs, nodes, plans, projects,
-    reservations,
+    LOADING_TIME, Store, StoreError, allocations, arrays, cluster, idempotency, job_models, jobs, nodes, plans, projects,
+    reservations, within,
 };
 
 impl Store {
     /// Reads the live facts as of one moment. Idempotency keys used before `keys_since` are left out.
     pub async fn load(&self, keys_since: Timestamp) -> Result<Snapshot, StoreError> {
+        within(LOADING_TIME, self.all(keys_since)).await
+    }
+
+    async fn all(&self, keys_since: Timestamp) -> Result<Snapshot, StoreError> {
         let failed = StoreError::during;
         let mut tx = self.writer.begin().await.map_err(failed("opening a transaction"))?;
         sqlx::query!("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")

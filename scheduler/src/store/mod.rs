@@ -98,6 +98,11 @@ const WRITE_TIMEOUT: &str = "15s";
 /// Nor where others stand by: a leader that is stopped in a commit holds the row that the next leader changes.
 const SHORT_WRITE_TIMEOUT: &str = "3s";
 
+/// What a server asks on its own behalf is waited for so long. Longer than a reader may take, and to come by a connection.
+const ANSWER_TIME: Duration = Duration::from_secs(30);
+/// The same of reading all that a leader needs.
+const LOADING_TIME: Duration = Duration::from_secs(120);
+
 /// How long a connection may take to say that it is still there.
 const PULSE: Duration = Duration::from_secs(2);
 /// So that Postgres keeps nothing for a server whose machine, or whose connection, is gone without a word: it would for two hours, and have no room for
@@ -169,6 +174,16 @@ impl StoreError {
     fn during(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
         move |source| StoreError::Database { action, source }
     }
+}
+
+/// What the store answers, unless nothing comes: a connection that was forgotten while it carried a question never says so. Whoever is not bounded
+/// by a request of somebody else asks by this.
+pub async fn answered<T>(asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    within(ANSWER_TIME, asked).await
+}
+
+async fn within<T>(time: Duration, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::time::timeout(time, asked).await.unwrap_or(Err(StoreError::Unanswered))
 }
 
 /// One page; `next` continues it where there is more.
