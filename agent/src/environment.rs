@@ -7,7 +7,7 @@ use std::path::Path;
 use headway_api::agent::Secrets;
 use headway_node::Share;
 use headway_types::spec::{Command, RunPer, family_name};
-use headway_types::{Execution, Generation, GpuUuid, JobId, LaunchOrder, NodeId, NodeInventory, Timestamp};
+use headway_types::{Execution, Generation, GpuUuid, JobId, LaunchOrder, Layout, NodeId, NodeInventory, Timestamp};
 
 use crate::process::MARK;
 
@@ -200,6 +200,7 @@ fn launch_variables(
         for (name, value) in execution(&configuration.layout.execution) {
             set(&format!("HEADWAY_{}", name.to_uppercase()), value);
         }
+        set("HEADWAY_UNEVEN_STAGES", has_uneven_stages(order, &configuration.layout).to_string());
         set("HEADWAY_MICRO_BATCH", configuration.micro_batch.to_string());
         set("HEADWAY_GLOBAL_BATCH", configuration.global_batch.to_string());
     }
@@ -234,6 +235,7 @@ fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'
         for (name, value) in execution(&configuration.layout.execution) {
             set(name, value);
         }
+        set("uneven_stages", has_uneven_stages(order, &configuration.layout).to_string());
         set("micro_batch", configuration.micro_batch.to_string());
         set("global_batch_sequences", configuration.global_batch.to_string());
     }
@@ -263,8 +265,8 @@ fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'
 }
 
 /// What a layout is beyond dp, tp and pp, by name.
-fn execution(execution: &Execution) -> [(&'static str, String); 7] {
-    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
+fn execution(execution: &Execution) -> [(&'static str, String); 8] {
+    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
     [
         ("cp", cp.to_string()),
         ("ep", ep.to_string()),
@@ -273,7 +275,14 @@ fn execution(execution: &Execution) -> [(&'static str, String); 7] {
         ("sharding", sharding.to_string()),
         ("recompute", recompute.to_string()),
         ("sequence_parallel", sequence_parallel.to_string()),
+        ("offload", offload.to_string()),
     ]
+}
+
+/// Whether the layers come out even only with the embedding and the output projection in a layer's place.
+fn has_uneven_stages(order: &LaunchOrder, layout: &Layout) -> bool {
+    let stages = layout.pp * layout.execution.vpp;
+    order.model.is_some_and(|(shape, _)| !shape.layers.is_multiple_of(stages.max(1)))
 }
 
 /// Where rank 0 listens: the address of the placement's first node.

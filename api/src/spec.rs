@@ -7,6 +7,7 @@
 mod after;
 mod array;
 mod bounds;
+mod config_json;
 mod echo;
 mod hooks;
 mod limits;
@@ -40,6 +41,7 @@ use crate::yaml;
 use section::{Findings, Section, kind};
 
 pub use bounds::{BOUNDS, Bound, ELSEWHERE, Form, MOST_JOBS, MOST_TEXT};
+pub use config_json::{ImportError, import};
 pub use echo::to_json;
 pub use quantity::duration;
 pub use secrets::is_secret_name;

@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-use headway_estimator::preset::preset_named;
-use headway_goodput::architecture::{Architecture, Attention, Experts};
+use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::{Catalog, Hardware};
 use headway_goodput::collective::Cluster;
 use headway_goodput::physics::Profile;
 use headway_goodput::strategy::{Offload, Precision, Recompute, Schedule, Sharding, Strategy};
+use headway_types::preset::{self, Preset};
+use headway_types::{Experts, ModelShape};
 
 use crate::row::Row;
 use crate::wording::{Found, ending, gpu_type, precision, sharding};
@@ -173,12 +174,12 @@ fn or_usual<T>(value: Option<T>, usual: T, name: &'static str, assumed: &mut BTr
 }
 
 fn architecture(row: &Row, assumed: &mut BTreeSet<&'static str>) -> Result<Architecture, Skip> {
-    let known = row.text("model").and_then(preset_named).map(|preset| preset.architecture);
+    let possible = |shape: ModelShape| shape.check().map(|()| Architecture::from(&shape)).map_err(|_| Skip::Architecture);
+    let known = row.text("model").and_then(preset::named).map(Preset::shape);
     let (Some(layers), Some(hidden)) = (row.count("layers"), row.count("hidden")) else {
         // A well-known model needs no sizes.
         let known = known.ok_or(Skip::Missing(if row.count("layers").is_none() { "layers" } else { "hidden" }))?;
-        let known = Architecture { seq_len: row.count("seq_len").unwrap_or(known.seq_len), ..known };
-        return known.check().map(|()| known).map_err(|_| Skip::Architecture);
+        return possible(ModelShape { seq_len: row.count("seq_len").unwrap_or(known.seq_len), ..known });
     };
     let heads = or_usual(row.count("heads"), (hidden / USUAL_HEAD).max(1), "heads", assumed);
     let kv_heads = or_usual(row.count("kv_heads"), heads, "kv_heads", assumed);
@@ -189,20 +190,21 @@ fn architecture(row: &Row, assumed: &mut BTreeSet<&'static str>) -> Result<Archi
         shared_ffn_hidden: row.count("shared_ffn_hidden").unwrap_or(0),
         dense_layers: row.count("dense_layers").unwrap_or(0),
     });
-    let architecture = Architecture {
+    possible(ModelShape {
         layers,
         hidden,
         heads,
-        attention: Attention::Grouped { kv_heads, head_width: row.count("head_width").unwrap_or(hidden / heads) },
+        kv_heads,
+        // Some models' heads do not divide their width; what is left over is not computed.
+        head_width: Some(row.count("head_width").unwrap_or(hidden / heads)),
+        latent: None,
         ffn_hidden: or_usual(row.count("ffn_hidden"), hidden.saturating_mul(4), "ffn_hidden", assumed),
         gated: or_usual(row.flag("gated"), false, "gated", assumed),
         experts,
         vocab: or_usual(row.count("vocab"), USUAL_VOCABULARY, "vocab", assumed),
         tied: or_usual(row.flag("tied"), false, "tied", assumed),
         seq_len: row.count("seq_len").ok_or(Skip::Missing("seq_len"))?,
-    };
-    architecture.check().map_err(|_| Skip::Architecture)?;
-    Ok(architecture)
+    })
 }
 
 /// Data, tensor, pipeline, context and expert degrees.

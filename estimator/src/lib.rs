@@ -1,6 +1,4 @@
-//! The goodput model asked beyond what scheduled jobs can be told: [`preset`] (models by name) and [`search`] (the best of
-//! every strategy the model knows). Pure like the core, but no part of a decision: `headway estimate` and `calibration` ask it, a
+//! The goodput model asked beyond what scheduled jobs can be told: [`search`], the best of every strategy the model knows. Pure like the core, but no part of a decision: `headway estimate` and `calibration` ask it, a
 //! scheduler never does.
 
-pub mod preset;
 pub mod search;

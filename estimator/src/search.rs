@@ -257,7 +257,10 @@ mod tests {
     use headway_goodput::physics::Parameters;
 
     use super::*;
-    use crate::preset::preset_named;
+
+    fn architecture(model: &str) -> Architecture {
+        Architecture::from(&headway_types::preset::named(model).unwrap().shape())
+    }
 
     fn searched(model: &str, gpu: &str, gpus: u32, batch: u64) -> Found {
         let hardware = Catalog::built_in().find(gpu).unwrap();
@@ -266,7 +269,7 @@ mod tests {
         let wanted =
             Wanted { gpus, global_batch: batch, precision: Precision::Bf16, fused_attention: true, offload: false };
         let deviation = |_: &Strategy| Deviation { time: 0.1, memory: 0.1 };
-        search(&preset_named(model).unwrap().architecture, &cluster, &wanted, 10, &deviation)
+        search(&architecture(model), &cluster, &wanted, 10, &deviation)
     }
 
     #[test]
@@ -280,8 +283,7 @@ mod tests {
         }
         assert!(found.best.is_sorted_by(|left, right| left.time.total().0 <= right.time.total().0));
         let tokens = 512.0 * 8192.0 / found.best[0].time.total().0 / 64.0;
-        let utilisation =
-            preset_named("llama-3-70b").unwrap().architecture.training_flops_per_token() * tokens / 989e12;
+        let utilisation = architecture("llama-3-70b").training_flops_per_token() * tokens / 989e12;
         assert!((0.3..0.6).contains(&utilisation), "{utilisation}");
     }
 

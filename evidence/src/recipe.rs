@@ -5,14 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use headway_emulation::GradientNoise;
-use headway_estimator::preset::preset_named;
-use headway_goodput::architecture::Attention;
 use headway_goodput::{JobModel, Offer};
 use headway_types::spec::{
     BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, Target, TargetCount, Training as Told, Work,
 };
 use headway_types::{
-    Configuration, GpuCount, ModelShape, NodeClass, NodeCount, Recompute, Seconds, Sequences, Sharding, Tokens, example,
+    preset, Configuration, GpuCount, ModelShape, NodeClass, NodeCount, Recompute, Seconds, Sequences, Sharding, Tokens, example,
 };
 
 /// Tokens per sequence of every recipe.
@@ -47,30 +45,11 @@ pub fn models() -> &'static [Model] {
     static MODELS_READ: OnceLock<Vec<Model>> = OnceLock::new();
     MODELS_READ.get_or_init(|| {
         let read = |(name, batch, gpus): (&'static str, f64, (u32, u32))| {
-            let preset = preset_named(name).expect("a test reads every model of the list");
-            Model { name, shape: shape(preset), batch, gpus }
+            let preset = preset::named(name).expect("a test reads every model of the list");
+            Model { name, shape: ModelShape { seq_len: SEQ_LEN, ..preset.shape() }, batch, gpus }
         };
         MODELS.into_iter().map(read).collect()
     })
-}
-
-fn shape(preset: &headway_estimator::preset::Preset) -> ModelShape {
-    let model = &preset.architecture;
-    let kv_heads = match model.attention {
-        Attention::Grouped { kv_heads, .. } => kv_heads,
-        Attention::Latent { .. } => model.heads,
-    };
-    ModelShape {
-        layers: model.layers,
-        hidden: model.hidden,
-        heads: model.heads,
-        kv_heads,
-        ffn_hidden: model.ffn_hidden,
-        gated: model.gated,
-        vocab: model.vocab,
-        seq_len: SEQ_LEN,
-        tied: model.tied,
-    }
 }
 
 /// One job's training.
@@ -119,7 +98,7 @@ impl Recipe {
         let mut told = self.told();
         told.batch = BatchRange { min: self.reference_batch, max: self.reference_batch };
         let nodes = NodeCount(gpus.0.div_ceil(class.gpus_per_node.0));
-        let Offer { configuration, prediction } = JobModel::new(told).best(class, gpus, nodes).ok()?;
+        let Offer { configuration, prediction, .. } = JobModel::new(told).best(class, gpus, nodes).ok()?;
         Some((configuration?, prediction.throughput.0))
     }
 }

@@ -98,6 +98,7 @@ fn every_execution() -> ExecutionLimits {
         sharding: Sharding::VARIANTS.to_vec(),
         recompute: Recompute::VARIANTS.to_vec(),
         sequence_parallel: true,
+        ..ExecutionLimits::default()
     }
 }
 

@@ -85,7 +85,7 @@ async fn a_first_job_takes_three_commands() {
     an_untouched_script_shows_its_steps(&terminal);
     a_failure_is_told_with_its_exit_code_and_last_lines(&terminal);
     waiting_ends_in_time(&terminal);
-    process.stop();
+    process.stop().await;
 }
 
 fn a_slurm_script_runs_as_it_is(terminal: &Terminal) {

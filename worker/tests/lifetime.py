@@ -109,6 +109,7 @@ class Lifetime:
             "HEADWAY_SHARDING": execution.sharding,
             "HEADWAY_RECOMPUTE": execution.recompute,
             "HEADWAY_SEQUENCE_PARALLEL": str(execution.sequence_parallel).lower(),
+            "HEADWAY_OFFLOAD": execution.offload,
             "HEADWAY_LR_SCALE": repr(scale_of(now.global_batch)),
             "HEADWAY_CHECKPOINT_DIR": str(self._folder / "saved"),
             "HEADWAY_CHECKPOINT_EVERY": "0.5",

@@ -11,7 +11,7 @@ use headway_types::spec::{MOST_NODE_LABELS, check_node_label};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Seconds, Sequences, Serial,
+    GroupOutcome, GroupPhase, Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Offload, Seconds, Sequences, Serial,
     StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
@@ -460,7 +460,7 @@ fn configuration(configuration: wire::Configuration) -> Read<Configuration> {
 }
 
 fn execution(execution: wire::Execution) -> Read<Execution> {
-    let wire::Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
+    let wire::Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
     Ok(Execution {
         cp,
         ep,
@@ -469,6 +469,10 @@ fn execution(execution: wire::Execution) -> Read<Execution> {
         sharding: sharding.parse().or_else(|_| unknown("sharding", sharding))?,
         recompute: recompute.parse().or_else(|_| unknown("recompute", recompute))?,
         sequence_parallel,
+        offload: match offload.as_str() {
+            "" => Offload::default(),
+            told => told.parse().or_else(|_| unknown("offload", told.to_owned()))?,
+        },
     })
 }
 

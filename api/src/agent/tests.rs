@@ -10,8 +10,8 @@ use headway_types::spec::{
 };
 use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
-    Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, IdSource, JobId, LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport,
+    Configuration, EmulatedDevice, Execution, Experts, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
+    GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport,
     NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, StatedDevice, StepReport, StopMode, Term,
     Timestamp, Tokens,
 };
@@ -119,6 +119,9 @@ fn shape() -> ModelShape {
         vocab: 256,
         seq_len: 64,
         tied: true,
+        head_width: Some(24),
+        experts: Some(Experts { count: 8, active: 2, ffn_hidden: 96, shared_ffn_hidden: 32, dense_layers: 1 }),
+        latent: Some(Latent { query_rank: Some(48), kv_rank: 16, plain_width: 8, rotary_width: 4, value_width: 8 }),
     }
 }
 

@@ -218,6 +218,7 @@ fn model(shape: &ModelShape, precision: Precision) -> wire::Model {
         Precision::Bf16 => wire::Precision::Bf16,
         Precision::Fp16 => wire::Precision::Fp16,
         Precision::Fp32 => wire::Precision::Fp32,
+        Precision::Fp8 => wire::Precision::Fp8,
     };
     wire::Model {
         layers: shape.layers,
@@ -230,6 +231,21 @@ fn model(shape: &ModelShape, precision: Precision) -> wire::Model {
         seq_len: shape.seq_len,
         tied: shape.tied,
         precision: precision.into(),
+        head_width: shape.head_width,
+        experts: shape.experts.map(|of| wire::Experts {
+            count: of.count,
+            active: of.active,
+            ffn_hidden: of.ffn_hidden,
+            shared_ffn_hidden: of.shared_ffn_hidden,
+            dense_layers: of.dense_layers,
+        }),
+        latent: shape.latent.map(|of| wire::Latent {
+            query_rank: of.query_rank,
+            kv_rank: of.kv_rank,
+            plain_width: of.plain_width,
+            rotary_width: of.rotary_width,
+            value_width: of.value_width,
+        }),
     }
 }
 
@@ -460,7 +476,7 @@ impl From<&Configuration> for wire::Configuration {
 
 impl From<&Execution> for wire::Execution {
     fn from(execution: &Execution) -> Self {
-        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = *execution;
+        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = *execution;
         Self {
             cp,
             ep,
@@ -469,6 +485,7 @@ impl From<&Execution> for wire::Execution {
             sharding: sharding.to_string(),
             recompute: recompute.to_string(),
             sequence_parallel,
+            offload: offload.to_string(),
         }
     }
 }

@@ -169,6 +169,8 @@ fn written(tp: &[u32], pp: &[u32], micro_batch: Option<Sequences>, execution: &E
         ("sharding", (execution.sharding != plain.sharding).then(|| json!(execution.sharding))),
         ("recompute", (execution.recompute != plain.recompute).then(|| json!(execution.recompute))),
         ("sequence_parallel", execution.sequence_parallel.then_some(Value::Bool(true))),
+        ("offload", (execution.offload != plain.offload).then(|| json!(execution.offload))),
+        ("uneven_stages", execution.uneven_stages.then_some(Value::Bool(true))),
     ])
 }
 

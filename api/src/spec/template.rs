@@ -37,6 +37,8 @@ const CONFIGURED: &[&str] = &[
     "sharding",
     "recompute",
     "sequence_parallel",
+    "offload",
+    "uneven_stages",
     "micro_batch",
     "global_batch_sequences",
 ];

@@ -7,7 +7,7 @@ use headway_types::spec::{
     BatchPolicy, Command, ExecutionLimits, LrScaling, NodeChoice, Precision, RunPer, Target, TargetCount, Topology,
     Work,
 };
-use headway_types::{Capabilities, GpuCount, GpuType, Recompute, Seconds, Sequences, Sharding, Tokens};
+use headway_types::{Capabilities, GpuCount, GpuType, Offload, Recompute, Seconds, Sequences, Sharding, Tokens};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -31,7 +31,7 @@ training:
   batch: {min: 1Mi tokens, max: 16Mi tokens}
   lr_scaling: linear
   target: 300B tokens
-  layouts: {tp: [1, 2, 4, 8], pp: 8, micro_batch: 16, vpp: 2, sharding: [none, optimizer, parameters], recompute: full, sequence_parallel: true}
+  layouts: {tp: [1, 2, 4, 8], pp: 8, micro_batch: 16, vpp: 2, sharding: [none, optimizer, parameters], recompute: full, sequence_parallel: true, offload: [none, host], uneven_stages: true}
   checkpoint: {dir: '/ckpt/{job_name}', every: 15m, grace: 180s, fenced: false}
   progress: {source: socket}
   reconfigure: {batch: live, layout: restart}
@@ -106,7 +106,8 @@ fn a_full_specification_is_read() {
     assert_eq!((execution.vpp.as_slice(), execution.cp.as_slice()), (&[1, 2][..], &[1][..]));
     assert_eq!(execution.sharding, [Sharding::None, Sharding::Optimizer, Sharding::Parameters]);
     assert_eq!(execution.recompute, [Recompute::Full]);
-    assert!(execution.sequence_parallel);
+    assert!(execution.sequence_parallel && execution.uneven_stages);
+    assert_eq!(execution.offload, [Offload::None, Offload::Host]);
     assert_eq!(training.checkpoint.dir.as_deref(), Some("/ckpt/llama-8b-pretrain"));
     assert_eq!(training.checkpoint.every, Seconds(900.0));
     assert!(!training.checkpoint.fenced);
@@ -185,16 +186,39 @@ fn the_example_is_well_formed_and_needs_nothing_but_headway() {
 }
 
 #[test]
-fn every_preset_is_a_model_or_says_what_jobs_cannot_be_told() {
+fn every_preset_is_a_model() {
     for (name, preset) in presets() {
-        let read = read_yaml(&with("gpt2-124m", name)).map(|spec| spec.training().unwrap().work.clone());
-        match preset.shape() {
-            Ok(shape) => assert_eq!(read.unwrap(), Work::Model(shape), "{name}"),
-            Err(beyond) => assert!(read.unwrap_err().message.contains(&beyond.to_string()), "{name}"),
-        }
+        let read = read_yaml(&with("gpt2-124m", name)).unwrap();
+        assert_eq!(read.training().unwrap().work, Work::Model(preset.shape()), "{name}");
+        assert_eq!(read_json(&to_json(&read)).unwrap(), read, "{name}");
     }
     let spec = read_yaml(&with("gpt2-124m", "{preset: gpt2-124m, seq_len: 512}")).unwrap();
     assert_eq!(spec.training().unwrap().work.seq_len(), 512);
+}
+
+#[test]
+fn a_model_of_experts_is_told_in_each_way() {
+    let of = |model: &str| read_yaml(&with("gpt2-124m", model)).map(|spec| spec.training().unwrap().work.clone());
+    let mixtral = Work::Model(presets()["mixtral-8x7b"].shape());
+    let dimensions = "{layers: 32, hidden: 4096, heads: 32, kv_heads: 8, ffn_hidden: 14336, vocab: 32000, seq_len: 4096, \
+                      experts: {count: 8, active: 2, ffn_hidden: 14336}}";
+    let config = "{config: {model_type: mixtral, hidden_size: 4096, intermediate_size: 14336, num_attention_heads: 32, \
+                  num_hidden_layers: 32, num_key_value_heads: 8, vocab_size: 32000, max_position_embeddings: 32768, \
+                  num_local_experts: 8, num_experts_per_tok: 2, rope_scaling: ~, hidden_act: silu}, seq_len: 4096}";
+    for told in ["{preset: mixtral-8x7b, seq_len: 4096}", dimensions, config] {
+        let Work::Model(shape) = of(told).unwrap() else { panic!("{told}") };
+        assert_eq!(Work::Model(ModelShape { seq_len: presets()["mixtral-8x7b"].seq_len, ..shape }), mixtral, "{told}");
+    }
+    let refused = [
+        "config.json",
+        "{preset: mixtral-8x7b, config: {}}",
+        "{config: {hidden_size: 4096}}",
+        "{preset: mixtral-8x7b, experts: {count: 8, active: 9, ffn_hidden: 1}}",
+        "{preset: mixtral-8x7b, experts: {count: 8}}",
+        "{preset: llama-3-8b, latent: {kv_rank: 512}}",
+    ];
+    let told: Vec<String> = refused.iter().map(|model| of(model).unwrap_err().to_string()).collect();
+    insta::assert_snapshot!(told.join("\n"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ const KNOWN: &[&str] = &[
 ];
 
 const LAYOUTS: &[&str] =
-    &["tp", "pp", "micro_batch", "cp", "ep", "vpp", "schedule", "sharding", "recompute", "sequence_parallel"];
+    &["tp", "pp", "micro_batch", "cp", "ep", "vpp", "schedule", "sharding", "recompute", "sequence_parallel", "offload", "uneven_stages"];
 
 /// Larger degrees of tensor or pipeline parallelism are a mistake.
 const LARGEST_DEGREE: u32 = 1024;
@@ -238,7 +238,9 @@ pub(super) fn execution(section: &Section<'_>, degrees: Degrees) -> Option<Execu
     let schedule = words(section, "schedule");
     let sharding = words(section, "sharding");
     let recompute = words(section, "recompute");
-    let sequence_parallel = section.flag("sequence_parallel").unwrap_or(false);
+    let offload = words(section, "offload");
+    let flag = |key| section.flag(key).unwrap_or(false);
+    let (sequence_parallel, uneven_stages) = (flag("sequence_parallel"), flag("uneven_stages"));
     Some(ExecutionLimits {
         cp: cp?,
         ep: ep?,
@@ -247,6 +249,8 @@ pub(super) fn execution(section: &Section<'_>, degrees: Degrees) -> Option<Execu
         sharding: sharding?,
         recompute: recompute?,
         sequence_parallel,
+        offload: offload?,
+        uneven_stages,
     })
 }
 

@@ -7,12 +7,15 @@ mod search;
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use headway_estimator::preset::{import, preset_named};
+use headway_api::spec::import;
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_goodput::strategy::Precision;
+use headway_types::ModelShape;
+use headway_types::preset::{self, Preset};
 
 use super::compare::{compare, compare_rows, read};
 use super::model::parameters;
@@ -131,17 +134,18 @@ pub fn run(print: &Printer, estimate: &Estimate) -> Result<(), Failure> {
 
 fn architecture(estimate: &Estimate) -> Result<Architecture, Failure> {
     let name = estimate.model.as_deref().unwrap_or_default();
-    if let Some(preset) = preset_named(name) {
-        let mut architecture = preset.architecture;
-        architecture.seq_len = estimate.seq_len.unwrap_or(architecture.seq_len).max(1);
-        return Ok(architecture);
+    if let Some(shape) = preset::named(name).map(Preset::shape) {
+        let seq_len = estimate.seq_len.unwrap_or(shape.seq_len).max(1);
+        return Ok(Architecture::from(&ModelShape { seq_len, ..shape }));
     }
     let unknown = || {
         Failure::new(Kind::NotFound, format!("no model is called {name}, and there is no such file"))
             .hint("see `headway model presets`")
     };
     let text = std::fs::read_to_string(name).map_err(|_| unknown())?;
-    import(&text, estimate.seq_len).map_err(|error| Failure::from(anyhow::Error::from(error)))
+    let config = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON"))?;
+    let shape = import(&config, estimate.seq_len).map_err(anyhow::Error::from)?;
+    Ok(Architecture::from(&shape))
 }
 
 /// "64xH100" → 64 and the catalog's name; an unmistakable beginning is enough. "H100" is the type alone.

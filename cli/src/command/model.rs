@@ -8,10 +8,10 @@ use headway_calibration::fit::fit;
 use headway_calibration::prior::Prior;
 use headway_calibration::publish::publish;
 use headway_calibration::validate::{LeaveOut, predict_left_out};
-use headway_estimator::preset::presets;
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
+use headway_types::preset::presets;
 
 use super::compare::{compare, compare_left_out, read};
 use crate::failure::Failure;
@@ -63,9 +63,8 @@ const FOLDS: usize = 6;
 /// A fit that starts from a good one needs few iterations.
 const PATIENCE_LEFT_OUT: usize = 6;
 
-const PRESETS: [Column; 9] = [
+const PRESETS: [Column; 8] = [
     Column::new("NAME"),
-    Column::new("JOBS").cut_late(8, 24),
     Column::new("PARAMETERS"),
     Column::new("ACTIVE").rank(4),
     Column::new("LAYERS").rank(6),
@@ -134,14 +133,13 @@ pub fn parameters(path: Option<&PathBuf>) -> Result<Parameters, Failure> {
 }
 
 fn list_presets(print: &Printer) -> Result<(), Failure> {
-    let known: Vec<_> = presets().iter().map(|(name, preset)| (name, preset.architecture)).collect();
+    let known: Vec<_> = presets().iter().map(|(name, preset)| (name, Architecture::from(&preset.shape()))).collect();
     print.list(&known, &PRESETS, |(name, model)| preset_row(name, model), |(name, _)| (*name).clone())
 }
 
 fn preset_row(name: &str, model: &Architecture) -> Vec<String> {
     vec![
         name.to_owned(),
-        jobs(name),
         si(model.parameters()),
         si(model.active_parameters()),
         model.layers.to_string(),
@@ -150,12 +148,6 @@ fn preset_row(name: &str, model: &Architecture) -> Vec<String> {
         model.vocab.to_string(),
         model.seq_len.to_string(),
     ]
-}
-
-/// Whether a job can be of the model, or what of it a specification does not hold.
-fn jobs(name: &str) -> String {
-    let shape = headway_types::preset::presets().get(name).map(headway_types::preset::Preset::shape);
-    shape.map_or_else(String::new, |shape| shape.map_or_else(|beyond| format!("no: {beyond}"), |_| "yes".into()))
 }
 
 fn list_hardware(print: &Printer) -> Result<(), Failure> {
@@ -187,7 +179,7 @@ mod tests {
     #[test]
     fn what_is_known_by_name_fits_the_terminal() {
         let catalog = Catalog::built_in();
-        let models = presets().iter().map(|(name, preset)| (&PRESETS[..], preset_row(name, &preset.architecture)));
+        let models = presets().iter().map(|(name, preset)| (&PRESETS[..], preset_row(name, &Architecture::from(&preset.shape()))));
         let gpus = catalog.names().map(|name| (&HARDWARE[..], hardware_row(catalog, name)));
         for (columns, row) in models.chain(gpus) {
             for width in [60, 80, 100, 120] {

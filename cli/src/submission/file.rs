@@ -43,7 +43,36 @@ pub fn read(file: &Path) -> Result<Submission, Failure> {
         return Err(Failure::new(Kind::Usage, format!("{source} is no specification: \"{begin}\"")).hint(EXAMPLE));
     }
     let places = lines.into_iter().map(|(path, line)| (path, Place::Line(line))).collect();
-    Ok(Submission { source, body, places, notes: Vec::new() })
+    let mut submission = Submission { source, body, places, notes: Vec::new() };
+    take_in_models(&mut submission, file.parent().unwrap_or(Path::new(".")))?;
+    Ok(submission)
+}
+
+/// Puts in place of a model's `config.json` (`model: config.json`, `model: {config: config.json, …}`) what is in it: the scheduler cannot see the file.
+fn take_in_models(submission: &mut Submission, beside: &Path) -> Result<(), Failure> {
+    let mut unreadable = None;
+    for (path, job) in submission.jobs() {
+        let Some(model) = job.pointer_mut("/training/model") else { continue };
+        let field = if model.is_object() { "training.model.config" } else { "training.model" };
+        let named = model.get("config").unwrap_or(model).as_str().filter(|name| name.ends_with(".json"));
+        let Some(name) = named.map(str::to_owned) else { continue };
+        let read = std::fs::read_to_string(beside.join(&name)).map_err(|error| error.to_string());
+        match read.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {
+            Ok(config) => {
+                let config: Value = config;
+                match model {
+                    Value::Object(told) => drop(told.insert("config".into(), config)),
+                    _ => *model = serde_json::json!({ "config": config }),
+                }
+            }
+            Err(error) => {
+                unreadable.get_or_insert((format!("{path}{field}"), format!("{name} cannot be read: {error}")));
+            }
+        }
+    }
+    let Some((field, why)) = unreadable else { return Ok(()) };
+    Err(Failure::new(Kind::Usage, format!("{}: {field}: {why}", submission.at(&field)))
+        .hint("a model's config.json is looked for beside the specification"))
 }
 
 /// The text of a file, which must be one.

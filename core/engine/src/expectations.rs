@@ -14,7 +14,7 @@ impl Engine {
         let placement = &assignment.placement;
         let band = || {
             let class = self.facts.nodes.get(&placement.first_node())?.inventory.class();
-            let offer = Offer { configuration: assignment.configuration, prediction: assignment.predicted };
+            let offer = Offer::likely(assignment.configuration, assignment.predicted);
             let model = self.seen.jobs.get(&job)?.model.as_ref()?;
             model.band(&class, placement.gpus(), placement.nodes(), &offer)
         };

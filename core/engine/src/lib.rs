@@ -45,6 +45,7 @@ mod situation;
 mod snapshot;
 mod takeover;
 mod terms;
+mod unsure;
 mod verdicts;
 
 pub use account::{Activity, GpuTime, Taker, Tenure, Use};

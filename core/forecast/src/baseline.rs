@@ -159,7 +159,7 @@ mod tests {
             gated: true,
             vocab: 256,
             seq_len: 64,
-            tied: false,
+            ..ModelShape::default()
         };
         let training = Training {
             work: Work::Model(shape),

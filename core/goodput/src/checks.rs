@@ -3,7 +3,7 @@
 use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount};
 
 use crate::batches::interleaved;
-use crate::catalog;
+use crate::catalog::{self, Device};
 use crate::infeasible::Infeasible;
 use crate::layouts::Room;
 use crate::model::JobModel;
@@ -23,7 +23,13 @@ impl JobModel {
         if !gpus.0.is_multiple_of(nodes.0) {
             return Err(Infeasible::Uneven { gpus, nodes });
         }
-        catalog::device(class).map(|_| ())
+        let precision = self.training.precision;
+        match catalog::device(class)? {
+            Device::Catalogued(hardware) if !hardware.supports(precision.into()) => {
+                Err(Infeasible::Precision { gpu_type: class.gpu_type.clone(), precision })
+            }
+            Device::Catalogued(_) | Device::Emulated(_) => Ok(()),
+        }
     }
 
     /// Whether model, script and class allow the layout.

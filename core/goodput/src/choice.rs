@@ -4,8 +4,8 @@
 
 use headway_types::spec::BatchRange;
 use headway_types::{
-    Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Recompute, Schedule,
-    Seconds, Sequences, Sharding,
+    Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Offload, Prediction, Recompute,
+    Schedule, Seconds, Sequences, Sharding,
 };
 
 use crate::batches::{Wanted, batch_grid, interleaved, near};
@@ -74,7 +74,24 @@ impl Line {
 #[derive(Default)]
 pub(crate) struct Units {
     /// With one chunk, by what decides them.
-    known: Vec<((Sharding, Recompute, bool), StepTime)>,
+    known: Vec<(Kept, StepTime)>,
+}
+
+/// Of an execution what decides, at some degrees and a micro-batch, what a micro-batch takes and what is kept of each. Chunks and schedules only keep
+/// more of them in flight.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kept {
+    sharding: Sharding,
+    recompute: Recompute,
+    sequence_parallel: bool,
+    offload: Offload,
+}
+
+impl Kept {
+    pub fn by(execution: &Execution) -> Self {
+        let Execution { sharding, recompute, sequence_parallel, offload, .. } = *execution;
+        Self { sharding, recompute, sequence_parallel, offload }
+    }
 }
 
 /// A search over one class: its device, and what layers take there, are found once.
@@ -144,9 +161,33 @@ impl<'a> Search<'a> {
         self.settled(best, gpus, nodes, Infeasible::NoLayout { gpus, nodes })
     }
 
-    /// What is best, not yet predicted.
+    /// What is best, not yet predicted; of what is unlikely to fit, where nothing else is possible.
     pub(crate) fn found(&mut self, gpus: GpuCount, nodes: NodeCount, keep: usize) -> Result<Best, Infeasible> {
         self.model.check_allocation(self.class, gpus, nodes)?;
+        self.memory = self.memory.tolerating(1.0);
+        let best = self.weighed(gpus, nodes, keep);
+        Ok(if self.may_tolerate(&best) { self.weighed(gpus, nodes, keep) } else { best })
+    }
+
+    /// Whether what was found last is unlikely to fit.
+    pub(crate) fn tolerates(&self) -> bool {
+        self.memory.tolerates()
+    }
+
+    /// Whether something fits once memory may be beyond the device's within its band, which is so from now on.
+    fn may_tolerate(&mut self, best: &Best) -> bool {
+        let Some(beyond) = best.refusal.as_ref().filter(|_| best.found.is_empty()).and_then(Infeasible::beyond) else {
+            return false;
+        };
+        let tolerance = self.model.tolerance(self.class);
+        let tolerable = beyond <= tolerance;
+        if tolerable {
+            self.memory = self.memory.tolerating(tolerance);
+        }
+        tolerable
+    }
+
+    fn weighed(&mut self, gpus: GpuCount, nodes: NodeCount, keep: usize) -> Best {
         let room = self.room(gpus, nodes);
         let degrees = room.degrees();
         let spread = Spread { gpus, nodes };
@@ -175,7 +216,7 @@ impl<'a> Search<'a> {
                 largest[index] = micro_batch;
             }
         }
-        Ok(best)
+        best
     }
 
     pub(crate) fn room(&self, gpus: GpuCount, nodes: NodeCount) -> Room<'a> {
@@ -197,16 +238,25 @@ impl<'a> Search<'a> {
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
         self.learnt.wanted = self.learnt.wanted_of_a_layout;
-        let mut best = Best::new(1);
-        for micro_batch in self.micro_batches() {
-            if self.weigh(Spread { gpus, nodes }, layout, micro_batch, &mut Units::default(), &mut best) == Fit::Never {
-                break;
-            }
+        self.memory = self.memory.tolerating(1.0);
+        let mut best = self.weighed_of(Spread { gpus, nodes }, layout);
+        if self.may_tolerate(&best) {
+            best = self.weighed_of(Spread { gpus, nodes }, layout);
         }
         let (range, largest_micro_batch) = (self.model.training.batch, self.largest_micro_batch());
         let nothing = Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch };
         let mut found = self.settled(best, gpus, nodes, nothing)?;
         Ok(found.swap_remove(0))
+    }
+
+    fn weighed_of(&mut self, spread: Spread, layout: Layout) -> Best {
+        let mut best = Best::new(1);
+        for micro_batch in self.micro_batches() {
+            if self.weigh(spread, layout, micro_batch, &mut Units::default(), &mut best) == Fit::Never {
+                break;
+            }
+        }
+        best
     }
 
     /// Predicts what was found once more by the way every other question takes, so that both give the same number to the last digit.
@@ -250,9 +300,14 @@ impl<'a> Search<'a> {
         degrees: Layout,
         micro_batch: Sequences,
     ) -> [Option<Terms>; 2] {
-        let limits = &room.limits.execution;
-        let plain = Execution { cp: degrees.execution.cp, ..Execution::PLAIN };
-        let varied = limits.sharding.len() + limits.recompute.len() > 2 || degrees.execution != plain;
+        let (_, _, limits) = room.limits();
+        let plain = Execution { cp: degrees.execution.cp, ep: degrees.execution.ep, ..Execution::PLAIN };
+        let choices = [limits.sharding.len(), limits.recompute.len(), limits.offload.len()];
+        let varied = choices.iter().any(|count| *count > 1) || degrees.execution != plain;
+        // Of experts that are whole on their rank, more may hold the same than of all else.
+        let replicas = degrees.dp * plain.cp;
+        let replicas = if plain.ep > 1 { replicas.max(replicas * degrees.tp / plain.ep) } else { replicas };
+        let offloads = limits.offload.iter().any(|offload| *offload != Offload::None);
         let chunks = limits.vpp.last().copied().unwrap_or(1);
         let sequence = limits.sequence_parallel && degrees.tp > 1;
         [Some(false), sequence.then_some(true)].map(|sequence_parallel| {
@@ -261,7 +316,7 @@ impl<'a> Search<'a> {
             unit.pipeline_bubble = unit.pipeline_bubble * (1.0 / f64::from(chunks));
             if varied {
                 unit.data_collectives = Seconds(0.0);
-                unit.optimizer = unit.optimizer * (1.0 / f64::from(degrees.dp * plain.cp));
+                unit.optimizer = unit.optimizer * if offloads { 0.0 } else { 1.0 / f64::from(replicas) };
             }
             Some(Terms::of(&unit, u64::from(degrees.dp) * micro_batch.0))
         })
@@ -309,8 +364,7 @@ impl<'a> Search<'a> {
     }
 
     fn unit_of(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, units: &mut Units) -> StepTime {
-        let Execution { vpp, sharding, recompute, sequence_parallel, .. } = layout.execution;
-        let key = (sharding, recompute, sequence_parallel);
+        let key = Kept::by(&layout.execution);
         let known = units.known.iter().find(|(other, _)| *other == key).map(|(_, unit)| *unit);
         let unit = known.unwrap_or_else(|| {
             let plain = Execution { vpp: 1, schedule: Schedule::default(), ..layout.execution };
@@ -318,7 +372,7 @@ impl<'a> Search<'a> {
             units.known.push((key, unit));
             unit
         });
-        let chunks = f64::from(vpp);
+        let chunks = f64::from(layout.execution.vpp);
         StepTime {
             pipeline_bubble: unit.pipeline_bubble * (1.0 / chunks),
             pipeline_transfers: unit.pipeline_transfers * chunks,
@@ -333,17 +387,16 @@ impl<'a> Search<'a> {
         // The last layouts that do nothing again, without and with sequence parallelism.
         let mut plain: [Option<(Layout, Fit)>; 2] = [None; 2];
         let mut units = Units::default();
-        let mut never: Vec<(Sharding, Recompute, bool)> = Vec::new();
+        let mut never: Vec<Kept> = Vec::new();
         for layout in room.executions(degrees) {
-            let Execution { vpp, schedule, sharding, recompute, sequence_parallel, .. } = layout.execution;
+            let Execution { vpp, schedule, recompute, sequence_parallel, .. } = layout.execution;
             let again = Layout { execution: Execution { recompute: Recompute::None, ..layout.execution }, ..layout };
             let sibling =
                 plain[usize::from(sequence_parallel)].filter(|(other, _)| *other == again).map(|(_, fit)| fit);
             // Recomputing takes time, of which the exchange of gradients hides behind it less than all. Where it is not needed at any
             // batch, or would not help even if it cost nothing, it never wins.
             let needless = sibling == Some(Fit::Unknown) || (best.keep == 1 && sibling == Some(Fit::Always));
-            // Chunks and other schedules only keep more micro-batches in flight.
-            let kept_by = (sharding, recompute, sequence_parallel);
+            let kept_by = Kept::by(&layout.execution);
             if (needless && self.learnt.factors.micro >= self.learnt.factors.step) || never.contains(&kept_by) {
                 continue;
             }

@@ -1,7 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, SizeLayouts, Target, TargetCount, Work};
-use headway_types::{NoiseSample, Recompute, Sharding, StepReport, Tokens};
+use headway_types::{Experts, NoiseSample, Recompute, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
 use strum::VariantArray;
 
@@ -37,15 +37,12 @@ fn with_noise_scale(mut model: JobModel, phi: f64) -> JobModel {
 fn a_large_model_gets_a_layout_that_fits_its_gpus() {
     let model = JobModel::new(training(Work::Model(llama3_8b()), 256, (64, 1024)));
     let class = class_of("H100-80G", 8);
-    let refusal = model.best(&class, GpuCount(2), NodeCount(1)).unwrap_err();
-    assert!(refusal.is_memory());
-    assert!(
-        !refusal.to_string().starts_with("dp2 tp1 pp1"),
-        "the refusal shows the layout that needs least: {refusal}"
-    );
+    assert!(model.best(&class, GpuCount(2), NodeCount(1)).unwrap().unlikely);
+    let refusal = model.best(&class, GpuCount(1), NodeCount(1)).unwrap_err();
+    assert!(refusal.is_memory(), "{refusal}");
     let offer = model.best(&class, GpuCount(8), NodeCount(1)).unwrap();
     let layout = offer.configuration.unwrap().layout;
-    assert!(layout.tp * layout.pp >= 2, "{layout}");
+    assert!(layout.tp * layout.pp >= 2 && !offer.unlikely, "{layout}");
     let two_nodes = model.best(&class, GpuCount(16), NodeCount(2)).unwrap();
     assert!(two_nodes.prediction.goodput.0 > 1.5 * offer.prediction.goodput.0);
 }
@@ -228,17 +225,30 @@ fn scripts() -> impl Strategy<Value = ExecutionLimits> {
     let sharding = prop::sample::subsequence(Sharding::VARIANTS.to_vec(), 1..=4);
     let recompute = prop::sample::subsequence(Recompute::VARIANTS.to_vec(), 1..=3);
     let schedule = prop::sample::subsequence(Schedule::VARIANTS.to_vec(), 1..=3);
-    (pick(&degrees[..2]), pick(degrees), schedule, sharding, recompute, any::<bool>()).prop_map(
-        |(cp, vpp, schedule, sharding, recompute, sequence_parallel)| ExecutionLimits {
+    let offload = prop::sample::subsequence(Offload::VARIANTS.to_vec(), 1..=2);
+    let flags = any::<[bool; 2]>();
+    (pick(&degrees[..2]), pick(degrees), pick(degrees), schedule, sharding, recompute, offload, flags).prop_map(
+        |(cp, ep, vpp, schedule, sharding, recompute, offload, [sequence_parallel, uneven_stages])| ExecutionLimits {
             cp,
-            ep: vec![1],
+            ep,
             vpp,
             schedule,
             sharding,
             recompute,
             sequence_parallel,
+            offload,
+            uneven_stages,
         },
     )
+}
+
+/// Dense, of experts alone, and with layers of both kinds.
+fn shapes() -> impl Strategy<Value = ModelShape> {
+    let experts = Experts { count: 8, active: 2, ffn_hidden: 2_048, shared_ffn_hidden: 0, dense_layers: 0 };
+    let mixed = Experts { shared_ffn_hidden: 1_024, dense_layers: 2, ..experts };
+    let kinds = prop::sample::select(vec![None, None, Some(experts), Some(mixed)]);
+    (kinds, prop::sample::select(vec![1024u32, 4096, 8192]), prop::sample::select(vec![32, 30]))
+        .prop_map(|(experts, seq_len, layers)| ModelShape { seq_len, layers, experts, ..llama3_8b() })
 }
 
 /// The norm test, and the batch that the job has come to.
@@ -267,11 +277,10 @@ proptest! {
     #[test]
     fn pruning_never_drops_the_best_of_everything(
         gpus in prop::sample::select(vec![1u32, 2, 4, 6, 8, 16, 24]), max_batch in 16u64..300, micro in 1u64..17,
-        seq_len in prop::sample::select(vec![1024u32, 4096, 8192]), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
+        shape in shapes(), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
         execution in scripts(), off in prop::array::uniform2(0.3..3.0f64), norm_test in prop::option::of(norm_tests()),
         credit: bool,
     ) {
-        let shape = ModelShape { seq_len, ..llama3_8b() };
         let mut training = training(Work::Model(shape), 16, (8, max_batch));
         training.layouts.max_micro_batch = Sequences(micro);
         training.layouts.execution = execution;
@@ -285,7 +294,12 @@ proptest! {
         }
         let room = Room { shape: &shape, limits: &model.training.layouts, class: &class, gpus, nodes };
         let mut all: Vec<(Rank, Layout, f64)> = Vec::new();
-        for layout in room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)) {
+        // What is unlikely to fit is tried only where nothing else is possible.
+        let layouts: Vec<Layout> = room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)).collect();
+        for (layout, unlikely) in layouts.iter().map(|layout| (*layout, false)).chain(layouts.iter().map(|layout| (*layout, true))) {
+            if unlikely && layout == layouts[0] && !all.is_empty() {
+                break;
+            }
             let mut best: Option<(Rank, Layout, f64)> = None;
             for micro_batch in (0..=micro.ilog2()).map(|power| Sequences(1 << power)) {
                 let quantum = u64::from(layout.dp) * micro_batch.0 * interleaved(layout);
@@ -293,6 +307,7 @@ proptest! {
                 let weighed = |global_batch| {
                     let configuration = Configuration { layout, micro_batch, global_batch };
                     let prediction = model.predict(&class, gpus, nodes, &configuration).ok()?;
+                    (unlikely || model.unlikely_to_fit(&class, &configuration).is_none()).then_some(())?;
                     Some((Rank::of(range, wanted, &configuration, prediction.goodput.0), prediction))
                 };
                 // The norm test has one batch; goodput chooses among all.
@@ -315,7 +330,7 @@ proptest! {
         // Layouts that cost the same as a plainer one are not told apart, nor are they better for having no room for the batch that the norm
         // test wants of them.
         let least = room.degrees().first().map(|degrees| degrees.execution);
-        let distinct = all.iter().filter(|(_, layout, _)| room.executions(Layout { execution: Execution { cp: layout.execution.cp, ..least.unwrap() }, ..*layout }).any(|one| one == *layout));
+        let distinct = all.iter().filter(|(_, layout, _)| room.executions(Layout { execution: Execution { cp: layout.execution.cp, ep: layout.execution.ep, ..least.unwrap() }, ..*layout }).any(|one| one == *layout));
         let distinct: Vec<f64> = distinct.map(|(.., goodput)| *goodput).collect();
         match (all.first(), model.ranked(&class, gpus, nodes, 4)) {
             (Some(_), Ok(found)) => {
@@ -341,15 +356,16 @@ fn everything(room: &Room<'_>, degrees: Layout) -> Vec<Layout> {
         for schedule in &limits.schedule {
             for sharding in &limits.sharding {
                 for recompute in &limits.recompute {
-                    for sequence_parallel in [false, true] {
+                    for (offload, sequence_parallel) in Offload::VARIANTS.iter().flat_map(|to| [(*to, false), (*to, true)]) {
                         let execution = Execution {
                             cp: degrees.execution.cp,
-                            ep: 1,
+                            ep: degrees.execution.ep,
                             vpp: *vpp,
                             schedule: *schedule,
                             sharding: *sharding,
                             recompute: *recompute,
                             sequence_parallel,
+                            offload,
                         };
                         let layout = Layout { execution, ..degrees };
                         found.extend(room.obstacle(layout).is_none().then_some(layout));

@@ -18,6 +18,17 @@ pub struct Offer {
     pub configuration: Option<Configuration>,
     /// Its `speed_up` is 0: the planner knows the fair share.
     pub prediction: Prediction,
+    /// Nothing fits by the estimate, and this may: [`JobModel::unlikely_to_fit`].
+    #[serde(default)]
+    pub unlikely: bool,
+}
+
+impl Offer {
+    /// Of what is measured or known to fit.
+    #[must_use]
+    pub fn likely(configuration: Option<Configuration>, prediction: Prediction) -> Self {
+        Self { configuration, prediction, unlikely: false }
+    }
 }
 
 /// Goodput of one job over the sizes of one node class.
@@ -106,11 +117,13 @@ impl JobModel {
         keep: usize,
     ) -> Result<Vec<Offer>, Infeasible> {
         if self.shape().is_none() {
-            return self.measured(gpus).map(|prediction| vec![Offer { configuration: None, prediction }]);
+            return self.measured(gpus).map(|prediction| vec![Offer::likely(None, prediction)]);
         }
         let search = search.map_err(|why| why.clone())?;
-        let offer = |(configuration, prediction)| Offer { configuration: Some(configuration), prediction };
-        Ok(search.ranked(gpus, nodes, keep.max(1))?.into_iter().map(offer).collect())
+        let found = search.ranked(gpus, nodes, keep.max(1))?;
+        let unlikely = search.tolerates();
+        let offer = |(configuration, prediction)| Offer { configuration: Some(configuration), prediction, unlikely };
+        Ok(found.into_iter().map(offer).collect())
     }
 
     /// The best micro-batch and global batch of a layout that stays.

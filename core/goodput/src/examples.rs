@@ -18,6 +18,7 @@ pub fn gpt3_175b() -> ModelShape {
         vocab: 51_200,
         seq_len: 2048,
         tied: true,
+        ..ModelShape::default()
     }
 }
 

@@ -14,11 +14,14 @@ use crate::strategy::Strategy;
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// One job's memory on one GPU type; on emulated devices it is not checked.
+#[derive(Clone, Copy)]
 pub(crate) struct Fitting<'a> {
     architecture: Architecture,
     precision: spec::Precision,
     hardware: Option<Hardware>,
     learned: Option<&'a Learned>,
+    /// Of the device's memory.
+    margin: f64,
 }
 
 impl<'a> Fitting<'a> {
@@ -32,7 +35,22 @@ impl<'a> Fitting<'a> {
             Device::Catalogued(hardware) => Some(*hardware),
             Device::Emulated(_) => None,
         };
-        Self { architecture: Architecture::from(shape), precision, hardware, learned }
+        Self { architecture: Architecture::from(shape), precision, hardware, learned, margin: 1.0 }
+    }
+
+    /// The same where memory may be this factor beyond the device's.
+    #[must_use]
+    pub(crate) fn tolerating(self, margin: f64) -> Self {
+        Self { margin, ..self }
+    }
+
+    pub(crate) fn tolerates(&self) -> bool {
+        self.margin > 1.0
+    }
+
+    /// Bytes that a job may use.
+    fn room(&self, hardware: &Hardware) -> f64 {
+        USABLE * hardware.memory * self.margin
     }
 
     /// What the memory model says, uncorrected; `None` on emulated devices.
@@ -52,7 +70,7 @@ impl<'a> Fitting<'a> {
             return true;
         };
         let needed = self.learned.map_or_else(|| predicted.total(), |learned| learned.planned(&predicted));
-        needed <= USABLE * hardware.memory
+        needed <= self.room(hardware)
             && self.learned.is_none_or(|learned| learned.exhausted_by(&predicted).is_none())
     }
 
@@ -68,13 +86,13 @@ impl<'a> Fitting<'a> {
     /// Whether it fits whatever is learnt within the bounds.
     pub(crate) fn surely_fits(&self, configuration: &Configuration, micro_batches: u64, within: &PeakBounds) -> bool {
         let predicted = self.predicted(configuration, micro_batches).zip(self.hardware.as_ref());
-        predicted.is_none_or(|(predicted, hardware)| within.most(&predicted) <= USABLE * hardware.memory)
+        predicted.is_none_or(|(predicted, hardware)| within.most(&predicted) <= self.room(hardware))
     }
 
     /// Whether it fits with something that may be learnt within the bounds.
     pub(crate) fn may_fit(&self, configuration: &Configuration, micro_batches: u64, within: &PeakBounds) -> bool {
         let predicted = self.predicted(configuration, micro_batches).zip(self.hardware.as_ref());
-        predicted.is_none_or(|(predicted, hardware)| within.least(&predicted) <= USABLE * hardware.memory)
+        predicted.is_none_or(|(predicted, hardware)| within.least(&predicted) <= self.room(hardware))
     }
 
     /// Refuses a configuration that does not fit, with its numbers.
@@ -93,7 +111,7 @@ impl<'a> Fitting<'a> {
         if let Some(by) = self.learned.and_then(|learned| learned.exhausted_by(&predicted)) {
             return Err(Infeasible::Exhausted { configuration, gpu_type, by: Box::new(by), needed_mib: mib(planned) });
         }
-        if planned <= USABLE * hardware.memory {
+        if planned <= self.room(hardware) {
             return Ok(());
         }
         let learnt = if self.learned.is_some() { ", corrected by what this job reported" } else { "" };

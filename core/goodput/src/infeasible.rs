@@ -1,6 +1,6 @@
 //! Why a job cannot run in a given way, with the numbers, so that a user can do something about it.
 
-use headway_types::spec::BatchRange;
+use headway_types::spec::{self, BatchRange};
 use headway_types::{Configuration, GpuCount, GpuType, Layout, NodeCount};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Infeasible {
     #[error("GPU type {gpu_type} is not in the hardware catalog ({})", crate::catalog::names().collect::<Vec<_>>().join(", "))]
     UnknownGpuType { gpu_type: GpuType },
+    #[error("{gpu_type} does not multiply in {precision}, which the job asks for")]
+    Precision { gpu_type: GpuType, precision: spec::Precision },
     #[error("{} do not fit {} of {}", gpus.words(), nodes.words(), per_node.words())]
     NodesTooSmall { gpus: GpuCount, nodes: NodeCount, per_node: GpuCount },
     #[error("{} do not spread evenly over {}", gpus.words(), nodes.words())]
@@ -83,6 +85,14 @@ impl Infeasible {
             (Some(ours), Some(theirs)) => (theirs, other.subject()) < (ours, self.subject()),
             (None, None) => other.replicas() < self.replicas(),
             (ours, theirs) => theirs.is_some() && ours.is_none(),
+        }
+    }
+
+    /// Memory needed over the device's, where that is all that is in the way.
+    pub(crate) fn beyond(&self) -> Option<f64> {
+        match self {
+            Infeasible::Memory { needed_mib, available_mib, .. } => Some(*needed_mib as f64 / *available_mib as f64),
+            _ => None,
         }
     }
 

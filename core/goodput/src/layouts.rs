@@ -1,7 +1,11 @@
 //! Which layouts a model, its script and a node class allow on an allocation, and why not another. It weighs none against another.
 
 use headway_types::spec::{ExecutionLimits, LayoutLimits};
-use headway_types::{Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Recompute, Schedule, Sharding};
+use headway_types::{
+    Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Offload, Recompute, Schedule, Sharding,
+};
+
+use crate::estimate::divides_layers;
 
 /// Everything that says whether a layout may be.
 #[derive(Clone, Copy)]
@@ -14,7 +18,7 @@ pub(crate) struct Room<'a> {
 }
 
 impl<'a> Room<'a> {
-    fn limits(&self) -> (&'a [u32], &'a [u32], &'a ExecutionLimits) {
+    pub(crate) fn limits(&self) -> (&'a [u32], &'a [u32], &'a ExecutionLimits) {
         self.limits.on(self.gpus)
     }
 
@@ -41,28 +45,51 @@ impl<'a> Room<'a> {
             Some("on emulated devices a script has to name its pipelines".to_owned())
         } else if !per_node.is_multiple_of(tp) {
             Some(format!("a tensor-parallel group must not span nodes of {per_node} GPUs"))
-        } else if !shape.heads.is_multiple_of(tp) || !shape.kv_heads.is_multiple_of(tp) {
+        } else if shape.latent.is_some() && !shape.heads.is_multiple_of(tp) {
+            Some(format!("tp must divide {} heads", shape.heads))
+        } else if shape.latent.is_none() && (!shape.heads.is_multiple_of(tp) || !shape.kv_heads.is_multiple_of(tp)) {
             Some(format!("tp must divide {} heads and {} key/value heads", shape.heads, shape.kv_heads))
-        } else if !shape.layers.is_multiple_of(pp) {
-            Some(format!("pp must divide {} layers", shape.layers))
+        } else if !self.cuts(pp) {
+            Some(match self.limits().2.uneven_stages {
+                true => format!("pp must divide {} layers, or these and two for the embedding and the output", shape.layers),
+                false => format!("pp must divide {} layers", shape.layers),
+            })
         } else {
-            None
+            self.expert_obstacle(layout)
         }
+    }
+
+    /// Whether the script cuts the layers into so many stages or chunks.
+    fn cuts(&self, chunks: u32) -> bool {
+        let layers = self.shape.layers;
+        layers.is_multiple_of(chunks) || (self.limits().2.uneven_stages && divides_layers(layers, chunks))
+    }
+
+    fn expert_obstacle(&self, layout: Layout) -> Option<String> {
+        let Layout { dp, tp, execution: Execution { cp, ep, .. }, .. } = layout;
+        if ep == 1 {
+            return None;
+        }
+        let Some(experts) = self.shape.experts else {
+            return Some("a dense model has no experts to spread".to_owned());
+        };
+        if !experts.count.is_multiple_of(ep) {
+            return Some(format!("ep must divide {} experts", experts.count));
+        }
+        (!(tp * cp * dp).is_multiple_of(ep)).then(|| format!("ep must divide the {} ranks of a stage", tp * cp * dp))
     }
 
     /// Why an execution does not go with the model and its degrees.
     fn misfit(&self, layout: Layout) -> Option<&'static str> {
         let Layout { tp, pp, execution, .. } = layout;
-        let Execution { cp, ep, vpp, schedule, sequence_parallel, .. } = execution;
+        let Execution { cp, vpp, schedule, sequence_parallel, .. } = execution;
         if cp > 1 && !self.shape.seq_len.is_multiple_of(2 * cp) {
             Some("cp must divide the sequence into two parts per rank")
-        } else if ep > 1 {
-            Some("a dense model has no experts to spread")
         } else if vpp > 1 && pp == 1 {
             Some("a single stage has nothing to interleave")
         } else if vpp > 1 && schedule == Schedule::GPipe {
             Some("gpipe does not interleave")
-        } else if !self.shape.layers.is_multiple_of(pp * vpp) {
+        } else if !self.cuts(pp * vpp) {
             Some("pp × vpp must divide the layers")
         } else if sequence_parallel && tp == 1 {
             Some("sequence parallelism is among tensor-parallel ranks")
@@ -71,17 +98,20 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Degrees of exactly these GPUs that are allowed, plain but for cp; least tp first, then pp, then cp.
+    /// Degrees of exactly these GPUs that are allowed, plain but for cp and ep; least tp first, then pp, then cp, then ep.
     pub(crate) fn degrees(&self) -> Vec<Layout> {
-        let (shape, gpus) = (self.shape, self.gpus.0);
+        let (shape, gpus, limits) = (self.shape, self.gpus.0, self.limits().2);
         let mut found = Vec::new();
-        for tp in (1..=self.class.gpus_per_node.0.min(shape.kv_heads)).filter(|tp| gpus.is_multiple_of(*tp)) {
+        let most = if shape.latent.is_some() { shape.heads } else { shape.kv_heads };
+        for tp in (1..=self.class.gpus_per_node.0.min(most)).filter(|tp| gpus.is_multiple_of(*tp)) {
             for pp in (1..=shape.layers.min(gpus / tp)).filter(|pp| (gpus / tp).is_multiple_of(*pp)) {
                 let ranks = gpus / (tp * pp);
-                for cp in self.limits().2.cp.iter().copied().filter(|cp| ranks.is_multiple_of(*cp)) {
-                    let execution = Execution { cp, ..self.least() };
-                    let layout = Layout { dp: ranks / cp, tp, pp, execution };
-                    found.extend(self.degree_obstacle(layout).is_none().then_some(layout));
+                for cp in limits.cp.iter().copied().filter(|cp| ranks.is_multiple_of(*cp)) {
+                    let layouts = limits.ep.iter().map(|ep| {
+                        let execution = Execution { cp, ep: *ep, ..self.least() };
+                        Layout { dp: ranks / cp, tp, pp, execution }
+                    });
+                    found.extend(layouts.filter(|layout| self.degree_obstacle(*layout).is_none()));
                 }
             }
         }
@@ -90,7 +120,7 @@ impl<'a> Room<'a> {
 
     /// What the script does when it is told as little as it can be.
     fn least(&self) -> Execution {
-        let ExecutionLimits { ep, vpp, schedule, sharding, recompute, .. } = self.limits().2;
+        let ExecutionLimits { ep, vpp, schedule, sharding, recompute, offload, .. } = self.limits().2;
         let first = |degrees: &[u32]| degrees.first().copied().unwrap_or(1);
         Execution {
             ep: first(ep),
@@ -98,6 +128,7 @@ impl<'a> Room<'a> {
             schedule: schedule.first().copied().unwrap_or_default(),
             sharding: sharding.first().copied().unwrap_or_default(),
             recompute: recompute.first().copied().unwrap_or_default(),
+            offload: offload.first().copied().unwrap_or_default(),
             ..Execution::PLAIN
         }
     }
@@ -108,13 +139,17 @@ impl<'a> Room<'a> {
         let sequence: &[bool] = if limits.sequence_parallel { &[false, true] } else { &[false] };
         let chunks = limits.vpp.iter().flat_map(|vpp| limits.schedule.iter().map(move |schedule| (*vpp, *schedule)));
         let sharded = chunks.flat_map(|(vpp, schedule)| limits.sharding.iter().map(move |to| (vpp, schedule, *to)));
+        let placed = sharded.flat_map(move |(vpp, schedule, sharding)| {
+            let plain = Execution { vpp, schedule, sharding, ..degrees.execution };
+            limits.offload.iter().map(move |offload| Execution { offload: *offload, ..plain })
+        });
         let least = self.least();
-        sharded
-            .flat_map(move |(vpp, schedule, sharding)| {
+        placed
+            .flat_map(move |placed| {
                 let kept =
                     limits.recompute.iter().flat_map(move |recompute| sequence.iter().map(move |sp| (*recompute, *sp)));
                 kept.map(move |(recompute, sequence_parallel)| {
-                    let told = Execution { vpp, schedule, sharding, recompute, sequence_parallel, ..degrees.execution };
+                    let told = Execution { recompute, sequence_parallel, ..placed };
                     Layout { execution: told, ..degrees }
                 })
             })
@@ -144,7 +179,7 @@ fn not_offered(limits: &ExecutionLimits, execution: &Execution) -> Option<String
     if limits.allow(execution) {
         return None;
     }
-    let Execution { cp, ep, vpp, schedule, sharding, recompute, .. } = execution;
+    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
     let what = if !limits.cp.contains(cp) {
         format!("cp {cp}")
     } else if !limits.ep.contains(ep) {
@@ -157,8 +192,13 @@ fn not_offered(limits: &ExecutionLimits, execution: &Execution) -> Option<String
         format!("sharding {sharding}")
     } else if !limits.recompute.contains(recompute) {
         format!("recompute {recompute}")
-    } else {
+    } else if *sequence_parallel && !limits.sequence_parallel {
         "sequence parallelism".to_owned()
+    } else {
+        match offload {
+            Offload::None => "optimizer states on the device".to_owned(),
+            Offload::Host | Offload::Disk => format!("offload to {offload}"),
+        }
     };
     Some(format!("the script does not offer {what}"))
 }

@@ -5,8 +5,8 @@
 //! the `layouts` and `batches` that are allowed), [`searches`] with `shortlist` (the same again after every report), [`step_time`] (the prior of
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
-//! what reports teach of it), [`peers`] (what jobs alike teach each other), [`shape`], [`architecture`] and
-//! [`catalog`] (models and hardware), [`physics`] (fitted constants), [`band`] with [`caution`] (how far off it may be), [`infeasible`] (why not). Formulas and their sources are in
+//! what reports teach of it), [`peers`] (what jobs alike teach each other), [`architecture`] and [`catalog`]
+//! (models and hardware), [`physics`] (fitted constants), [`band`] with [`caution`] (how far off it may be, of a job in `certainty`), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. A [`JobModel`] knows of other jobs only what it was taught; nothing here reads a clock, or keeps state outside [`JobModel`].
 
 pub mod architecture;
@@ -14,6 +14,7 @@ pub mod band;
 mod batches;
 pub mod catalog;
 pub mod caution;
+mod certainty;
 mod checks;
 mod choice;
 pub mod collective;
@@ -37,16 +38,15 @@ pub mod physics;
 mod posterior;
 mod rank;
 pub mod searches;
-pub mod shape;
 mod shortlist;
 pub mod step_time;
 pub mod strategy;
 mod user_curve;
 
+pub use architecture::{parameters, training_flops_per_token};
 pub use curve::{Curve, CurvePoint, Offer};
 pub use infeasible::Infeasible;
 pub use model::{JobModel, Unlearned};
 pub use peers::Lessons;
 pub use searches::Searches;
-pub use shape::{parameters, training_flops_per_token};
 pub use step_time::StepTime;

@@ -32,7 +32,7 @@ fn states_are_eighteen_bytes_per_parameter_and_buffers() {
     let layout = Layout { dp: 1, tp: 1, pp: 1, ..Layout::single() };
     let at = Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(1) };
     let states = fitting(hardware).predicted(&at, 1).unwrap().states;
-    let each = states / crate::shape::parameters(&llama2_7b());
+    let each = states / crate::architecture::parameters(&llama2_7b());
     assert!((each - 18.0 - unnamed_software().physics.buffer_bytes).abs() < 0.01, "{each}");
 }
 

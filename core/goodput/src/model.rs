@@ -10,10 +10,8 @@ use headway_types::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::architecture::Architecture;
 use crate::batches::Wanted;
-use crate::catalog::{self, Catalog, Device};
-use crate::caution::cautions;
+use crate::catalog::{self, Device};
 use crate::checks::indivisible;
 use crate::correction::{Corrected, Correction, Factors};
 use crate::efficiency::{Worth, learning_rate_factor};
@@ -23,9 +21,7 @@ use crate::memory::MemoryUse;
 use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
 use crate::peers::{Kind, Lesson, Lessons, Taught};
-use crate::physics::Parameters;
 use crate::step_time::{PriorTimes, Spread, StepTime, step_time};
-use crate::strategy::Strategy;
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
 const PRIOR_LOG_ERROR: f64 = 1.0;
@@ -194,7 +190,7 @@ impl JobModel {
         Worth::new(critical, self.training.reference_batch, self.training.takes_credit())
     }
 
-    /// What a configuration brings on an allocation, or why it cannot run there. `speed_up` is left 0 for the planner.
+    /// What a configuration brings on an allocation, or why it cannot run there; what is only unlikely to fit can. `speed_up` is left 0 for the planner.
     pub fn predict(
         &self,
         class: &NodeClass,
@@ -208,7 +204,7 @@ impl JobModel {
         let micro_batches = self.check_batch(configuration)?;
         let prior = self.prior_step_time(class, gpus, nodes, configuration)?;
         if let Some(fitting) = self.fitting(class, &catalog::device(class)?) {
-            fitting.check(&class.gpu_type, configuration, micro_batches)?;
+            fitting.tolerating(self.tolerance(class)).check(&class.gpu_type, configuration, micro_batches)?;
         }
         Ok(self.corrected_prediction(class, configuration, &prior))
     }
@@ -301,20 +297,8 @@ impl JobModel {
         let prior = self.prior_step_time(class, gpus, nodes, configuration)?;
         let corrected = self.corrected(&class.gpu_type, &prior);
         // No report makes it less sure than held-out measurements of unknown software are.
-        let prior = self.prior_error(class, configuration).unwrap_or(corrected.relative_error);
+        let prior = self.prior_deviation(class, configuration).map_or(corrected.relative_error, |one| one.time);
         Ok(Corrected { relative_error: corrected.relative_error.min(prior), ..corrected })
-    }
-
-    /// How far off held-out measurements showed the prior of unknown software to be; `None` on emulated devices, which nobody measures.
-    fn prior_error(&self, class: &NodeClass, configuration: &Configuration) -> Option<f64> {
-        let (shape, parameters) = (self.shape()?, Parameters::built_in());
-        if class.emulated.is_some() {
-            return None;
-        }
-        let strategy = Strategy::with(configuration, configuration.accumulation()?, self.training.precision);
-        let catalog = Catalog::built_in();
-        let cautions = cautions(&Architecture::from(shape), &strategy, &class.gpu_type.0, catalog, parameters, None);
-        Some(parameters.deviation(None, &cautions).time)
     }
 
     /// The prior's terms, for explanation.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_types::spec::{ExecutionLimits, Target, TargetCount};
-use headway_types::{Bytes, Execution, Layout, NoiseSample, Recompute, Sharding, TokensPerSecond};
+use headway_types::{Bytes, Execution, Layout, NoiseSample, Offload, Recompute, Sharding, TokensPerSecond};
 
 use super::*;
 use crate::examples::{self, class_of, emulated_class, llama3_8b, tiny, training};
@@ -196,8 +196,10 @@ fn a_70b_model_at_8192_tokens_fits_h100_nodes_with_sequence_parallelism_or_recom
     let (class, gpus, nodes) = (class_of("H100-80G", 8), GpuCount(32), NodeCount(4));
     let mut plain = seventy_billion();
     plain.training.layouts.execution = ExecutionLimits::default();
-    assert!(plain.best(&class, gpus, nodes).unwrap_err().is_memory());
+    let unlikely = plain.best(&class, gpus, nodes).unwrap().configuration.unwrap();
+    assert!(plain.unlikely_to_fit(&class, &unlikely).is_some(), "{unlikely}");
     let at = seventy_billion().best(&class, gpus, nodes).unwrap().configuration.unwrap();
+    assert_eq!(seventy_billion().unlikely_to_fit(&class, &at), None);
     let execution = at.layout.execution;
     assert!(execution.sequence_parallel || execution.recompute != Recompute::None, "{at}");
 }
@@ -254,4 +256,99 @@ fn a_report_of_absurd_degrees_teaches_no_memory_and_breaks_nothing() {
         model.exhausted(&class, &absurd);
     }
     assert_eq!(model.memory, before);
+}
+
+/// A model by name on H100 nodes, of a script that can be told some things.
+fn named(name: &str, execution: ExecutionLimits) -> JobModel {
+    let shape = headway_types::preset::named(name).unwrap().shape();
+    let mut training = training(Work::Model(ModelShape { seq_len: 4096, ..shape }), 1024, (1024, 1024));
+    training.layouts.execution = execution;
+    JobModel::new(training)
+}
+
+#[test]
+fn experts_are_spread_where_the_script_can_and_it_pays() {
+    let (class, gpus, nodes) = (class_of("H100-80G", 8), GpuCount(64), NodeCount(8));
+    let sharding = vec![Sharding::Optimizer];
+    let spread = ExecutionLimits { ep: vec![1, 2, 4, 8], sharding: sharding.clone(), ..ExecutionLimits::default() };
+    let able = named("mixtral-8x7b", spread).best(&class, gpus, nodes).unwrap();
+    let plain = ExecutionLimits { sharding, ..ExecutionLimits::default() };
+    let unable = named("mixtral-8x7b", plain).best(&class, gpus, nodes).unwrap();
+    let at = able.configuration.unwrap();
+    assert!(at.layout.execution.ep > 1, "{at}");
+    assert!(able.prediction.goodput.0 > 1.05 * unable.prediction.goodput.0, "{able:?} {unable:?}");
+    let spread = ExecutionLimits { ep: vec![1, 3, 16], ..ExecutionLimits::default() };
+    let refused = |ep| {
+        let layout = Layout { dp: 48, execution: Execution { ep, ..Execution::PLAIN }, ..Layout::single() };
+        let room = named("mixtral-8x7b", spread.clone());
+        room.check_layout(&class, GpuCount(48), NodeCount(6), layout).unwrap_err().to_string()
+    };
+    assert!(refused(3).ends_with("ep must divide 8 experts"), "{}", refused(3));
+    assert!(refused(16).ends_with("ep must divide 8 experts"));
+}
+
+#[test]
+fn optimizer_states_leave_the_device_only_where_nothing_else_fits() {
+    let (class, nodes) = (class_of("H100-80G", 8), NodeCount(1));
+    let offload = ExecutionLimits { offload: vec![Offload::None, Offload::Host], ..ExecutionLimits::default() };
+    let mut sharded = offload.clone();
+    sharded.sharding = vec![Sharding::Parameters];
+    let at = |execution, gpus| {
+        let found = named("llama-3-8b", execution).best(&class, GpuCount(gpus), nodes);
+        found.map(|offer| offer.configuration.unwrap().layout.execution.offload)
+    };
+    assert_eq!(at(sharded, 8), Ok(Offload::None));
+    assert_eq!(at(offload, 1), Ok(Offload::Host));
+    assert!(at(ExecutionLimits::default(), 1).unwrap_err().is_memory());
+}
+
+#[test]
+fn layers_are_cut_unevenly_only_by_scripts_that_can() {
+    let (class, gpus, nodes) = (class_of("H100-80G", 8), GpuCount(1024), NodeCount(128));
+    let megatron = |uneven_stages| ExecutionLimits {
+        sharding: vec![Sharding::Optimizer],
+        recompute: vec![Recompute::None, Recompute::Full],
+        sequence_parallel: true,
+        cp: vec![1, 2],
+        vpp: vec![1, 2, 4, 8],
+        uneven_stages,
+        ..ExecutionLimits::default()
+    };
+    let of = |uneven| named("llama-3.1-405b", megatron(uneven)).best(&class, gpus, nodes);
+    // 126 layers are 2 stages at most, which do not fit, and with two more 4, 8 or 16.
+    assert!(of(false).unwrap_err().is_memory());
+    let at = of(true).unwrap().configuration.unwrap();
+    assert!(at.layout.pp >= 4, "{at}");
+}
+
+#[test]
+fn eight_bit_numbers_need_a_device_that_multiplies_them() {
+    let mut model = named("llama-3-8b", ExecutionLimits { sharding: vec![Sharding::Optimizer], ..ExecutionLimits::default() });
+    let (gpus, nodes) = (GpuCount(8), NodeCount(1));
+    let half = model.best(&class_of("H100-80G", 8), gpus, nodes).unwrap().prediction.goodput;
+    model.training.precision = Precision::Fp8;
+    let eight = model.best(&class_of("H100-80G", 8), gpus, nodes).unwrap().prediction.goodput;
+    assert!((1.1..2.0).contains(&(eight.0 / half.0)), "{eight:?} {half:?}");
+    let refused = model.best(&class_of("A100-80G", 8), gpus, nodes).unwrap_err();
+    assert_eq!(refused.to_string(), "A100-80G does not multiply in fp8, which the job asks for");
+}
+
+#[test]
+fn what_is_unlikely_to_fit_is_tried_once_where_nothing_else_is_possible() {
+    let class = class_of("H100-80G", 8);
+    let sharded = ExecutionLimits { sharding: vec![Sharding::Parameters], ..ExecutionLimits::default() };
+    let mut model = named("llama-3-70b", sharded);
+    let found = (1..40).find_map(|eights| {
+        let (gpus, nodes) = (GpuCount(8 * eights), NodeCount(eights));
+        let at = model.best(&class, gpus, nodes).ok()?.configuration?;
+        Some((gpus, nodes, at))
+    });
+    let (gpus, nodes, at) = found.unwrap();
+    let (needed, usable) = model.unlikely_to_fit(&class, &at).unwrap();
+    assert!(needed > usable && needed < 1.5 * usable, "{needed} {usable}");
+    let more = model.best(&class, GpuCount(4 * gpus.0), NodeCount(4 * nodes.0)).unwrap();
+    assert_eq!(model.unlikely_to_fit(&class, &more.configuration.unwrap()), None);
+    model.exhausted(&class, &at);
+    let refused = model.best(&class, gpus, nodes).unwrap_err();
+    assert!(refused.is_memory(), "{refused}");
 }

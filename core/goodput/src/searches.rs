@@ -34,6 +34,8 @@ pub struct Searches {
 struct Kept {
     age: u64,
     found: Found,
+    /// To fit.
+    unlikely: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -103,16 +105,16 @@ impl Searches {
         }
         let known = self.allocations.get(&(gpus, nodes));
         let current = known.filter(|known| known.age == self.age);
-        let choice = match current {
-            Some(known) => known.found.choice(),
+        let (choice, unlikely) = match current {
+            Some(known) => (known.found.choice(), known.unlikely),
             None => {
-                let found = self.find(model, gpus, nodes)?;
+                let (found, unlikely) = self.find(model, gpus, nodes)?;
                 let choice = found.choice();
-                self.allocations.insert((gpus, nodes), Kept { age: self.age, found });
-                choice
+                self.allocations.insert((gpus, nodes), Kept { age: self.age, found, unlikely });
+                (choice, unlikely)
             }
         };
-        choice.map(|(configuration, prediction)| Offer { configuration: Some(configuration), prediction })
+        choice.map(|(configuration, prediction)| Offer { configuration: Some(configuration), prediction, unlikely })
     }
 
     /// Why nothing is feasible on an allocation.
@@ -140,32 +142,34 @@ impl Searches {
         found
     }
 
-    /// `None` where the class is not known.
-    fn find(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<Found> {
+    /// And whether it is unlikely to fit; `None` where the class is not known.
+    fn find(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<(Found, bool)> {
         let mut search = Search::with(model, &self.class, self.prior.as_mut().ok()?, self.learnt).ok()?;
         let known = self.allocations.remove(&(gpus, nodes));
-        let asked_before = known.is_some();
+        let (asked_before, unlikely) = (known.is_some(), known.as_ref().is_some_and(|known| known.unlikely));
         match known.map(|known| known.found) {
             Some(Found::Again(mut again)) => {
                 if let Some(configuration) = again.list.as_ref().and_then(|list| list.best(&search)) {
                     again.take(model, &self.class, (gpus, nodes), configuration)?;
-                    return Some(Found::Again(again));
+                    return Some((Found::Again(again), unlikely));
                 }
             }
             Some(Found::Nothing { peaks: Some(peaks) }) if search.memory.is_within(&peaks) => {
-                return Some(Found::Nothing { peaks: Some(peaks) });
+                return Some((Found::Nothing { peaks: Some(peaks) }, false));
             }
             Some(Found::Once(_) | Found::Nothing { .. }) | None => {}
         }
         let best = search.found(gpus, nodes, 1).ok();
+        let unlikely = search.tolerates();
         let list = best.as_ref().filter(|_| asked_before);
         let list = list.and_then(|best| Shortlist::around(&mut search, gpus, nodes, best));
         let Some((_, configuration)) = best.and_then(|best| best.found.into_iter().next()) else {
             let peaks = if asked_before { nothing_fits(&search, gpus, nodes) } else { None };
-            return Some(Found::Nothing { peaks });
+            return Some((Found::Nothing { peaks }, false));
         };
         let again = Again::new(model, &self.class, (gpus, nodes), configuration, list)?;
-        Some(if asked_before { Found::Again(Box::new(again)) } else { Found::Once(again.choice) })
+        let found = if asked_before { Found::Again(Box::new(again)) } else { Found::Once(again.choice) };
+        Some((found, unlikely))
     }
 }
 

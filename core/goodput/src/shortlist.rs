@@ -7,10 +7,10 @@
 //! everywhere in the box, and whoever is not is listed.
 
 use headway_types::spec::BatchRange;
-use headway_types::{Configuration, Execution, GpuCount, Layout, NodeCount, Recompute, Schedule, Sequences, Sharding};
+use headway_types::{Configuration, Execution, GpuCount, Layout, NodeCount, Schedule, Sequences};
 
 use crate::batches::{batch_grid, interleaved, near};
-use crate::choice::{Fit, Search, Terms, Units, drop_single_gradients, straight};
+use crate::choice::{Fit, Kept, Search, Terms, Units, drop_single_gradients, straight};
 use crate::correction::Factors;
 use crate::efficiency::Worth;
 use crate::layouts::Room;
@@ -222,11 +222,10 @@ impl Shortlist {
         let spread = Spread { gpus: room.gpus, nodes: room.nodes };
         let mut units = Units::default();
         let mut any = false;
-        let mut never: Vec<(Sharding, Recompute, bool)> = Vec::new();
+        let mut never: Vec<Kept> = Vec::new();
         for layout in room.executions(degrees) {
-            let Execution { vpp, schedule, sharding, recompute, sequence_parallel, .. } = layout.execution;
-            // Chunks and other schedules only keep more micro-batches in flight.
-            let kept_by = (sharding, recompute, sequence_parallel);
+            let Execution { vpp, schedule, .. } = layout.execution;
+            let kept_by = Kept::by(&layout.execution);
             if never.contains(&kept_by) {
                 continue;
             }

@@ -6,13 +6,12 @@ use std::collections::BTreeMap;
 use headway_types::{Configuration, EmulatedDevice, GpuCount, ModelShape, NodeCount, Seconds, spec};
 use serde::{Deserialize, Serialize};
 
-use crate::architecture::Architecture;
+use crate::architecture::{Architecture, parameters, training_flops_per_token};
 use crate::catalog::Device;
 use crate::collective::Cluster;
 use crate::estimate::step_time_with;
 use crate::layer::LayerCosts;
 use crate::physics::{Parameters, Profile};
-use crate::shape::{parameters, training_flops_per_token};
 use crate::strategy::{Recompute, Strategy};
 
 /// Step time term by term. Terms of one group scale alike: `micro` terms with the number of micro-batches, `step` terms not.
@@ -165,9 +164,9 @@ pub(crate) struct PriorTimes {
     layers: BTreeMap<LayerKey, LayerCosts>,
 }
 
-/// What a layer's costs depend on before parameters are gathered: tp, cp, micro-batch, sequence parallelism, recomputation (selective
-/// counts only where parameters are gathered), entanglement, and the job's GPUs per node where a context-parallel group may leave it.
-type LayerKey = (u32, u32, u64, bool, Recompute, bool, u32);
+/// What a layer's costs depend on before parameters are gathered: tp, cp, ep, micro-batch, sequence parallelism, recomputation (selective
+/// counts only where parameters are gathered), entanglement, and the job's GPUs per node where a group may leave it.
+type LayerKey = (u32, u32, u32, u64, bool, Recompute, bool, u32);
 
 impl PriorTimes {
     pub(crate) fn new(shape: &ModelShape, precision: spec::Precision, device: Device) -> Self {
@@ -195,11 +194,12 @@ impl PriorTimes {
         let key = (
             strategy.tp,
             strategy.cp,
+            strategy.ep,
             strategy.micro_batch,
             strategy.sequence_parallel,
             recompute,
             LayerCosts::entangled(&strategy, &cluster),
-            if strategy.cp > 1 { spread.per_node() } else { 0 },
+            if strategy.cp > 1 || strategy.ep > 1 { spread.per_node() } else { 0 },
         );
         let architecture = &self.architecture;
         let costs = self.layers.entry(key).or_insert_with(|| LayerCosts::ungathered(architecture, &strategy, &cluster));

@@ -1,8 +1,8 @@
 //! How a model is trained on its GPUs, in full: degrees of parallelism, schedule, sharding, recomputation, offload and precision. Wider
-//! than `headway_types::Configuration`, which holds what a scheduled job can be told; uniform over all stages.
+//! than `headway_types::Configuration`, which holds what a scheduled job can be told.
 
 use headway_types::{Configuration, Layout, spec};
-pub use headway_types::{Recompute, Schedule};
+pub use headway_types::{Offload, Recompute, Schedule};
 use serde::{Deserialize, Serialize};
 
 /// What data-parallel replicas share instead of each holding it whole.
@@ -40,18 +40,6 @@ impl From<headway_types::Sharding> for Sharding {
     }
 }
 
-/// Where optimizer states lie and are updated.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Offload {
-    #[default]
-    None,
-    /// In host memory, updated by the CPU (ZeRO-Offload).
-    Host,
-    /// On local NVMe, streamed through the host (ZeRO-Infinity).
-    Disk,
-}
-
 /// Number format of the matrix multiplications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -84,6 +72,7 @@ impl From<spec::Precision> for Precision {
             spec::Precision::Bf16 => Precision::Bf16,
             spec::Precision::Fp16 => Precision::Fp16,
             spec::Precision::Fp32 => Precision::Fp32,
+            spec::Precision::Fp8 => Precision::Fp8,
         }
     }
 }
@@ -115,7 +104,7 @@ pub struct Strategy {
 }
 
 impl Strategy {
-    /// What a job's configuration means, with fused attention and everything on the device.
+    /// What a job's configuration means, with fused attention.
     #[must_use]
     pub fn with(configuration: &Configuration, micro_batches: u64, precision: spec::Precision) -> Self {
         let Layout { dp, tp, pp, execution } = configuration.layout;
@@ -131,6 +120,7 @@ impl Strategy {
             sequence_parallel: execution.sequence_parallel,
             sharding: execution.sharding.into(),
             recompute: execution.recompute,
+            offload: execution.offload,
             micro_batch: configuration.micro_batch.0,
             micro_batches,
             precision: precision.into(),

@@ -109,10 +109,14 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     };
     // What a job is measured by is what it could have had when it was free to choose, or its worth would change as it
     // starts.
-    let unbound = ways_of(None);
+    let mut unbound = ways_of(None);
+    let of_bound = bound.map(|layout| ways_of(Some(layout)));
+    if unbound.iter().any(|way| way.offer.unlikely) && job.current.is_none() {
+        drop_needless_risks(round, job, model.as_ref(), &mut unbound, curves);
+    }
     let reference = reference_goodput(round, job, &unbound);
     let measure = measure(job, reference, &unbound);
-    let ways = if bound.is_some() { ways_of(bound) } else { unbound };
+    let ways = of_bound.unwrap_or(unbound);
     let live_batch = model.as_ref().and_then(|model| live_batch(round, job, model, curves));
     let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref(), live_batch);
     let obstacle = ways.is_empty().then(|| obstacle::obstacle(round, job, model.as_ref(), curves));
@@ -154,6 +158,21 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         sizes,
         barred,
         late,
+    }
+}
+
+/// What is unlikely to fit is tried where nothing else could be had were every node whole, open and free: else it waits for that.
+fn drop_needless_risks(
+    round: &Round<'_>,
+    job: &PlanJob,
+    model: Option<&Arc<JobModel>>,
+    ways_now: &mut Vec<Way>,
+    curves: &mut CurveCache,
+) {
+    let mut likely = |shape: Shape| ways(round, job, model, shape, None, curves).iter().any(|way| !way.offer.unlikely);
+    let held = |shape: &Shape| round.cluster.hosts_as_built(&job.needs, *shape);
+    if ways_now.iter().any(|way| !way.offer.unlikely) || built_shapes(round, job).into_iter().filter(held).any(&mut likely) {
+        ways_now.retain(|way| !way.offer.unlikely);
     }
 }
 
@@ -267,7 +286,7 @@ pub(crate) fn ways(
     }
     match (&job.work, model) {
         (PlanWork::Table(table), _) => table::ways(table, class, shape),
-        (_, None) => one(Offer { configuration: None, prediction: unmeasured() }),
+        (_, None) => one(Offer::likely(None, unmeasured())),
         (_, Some(model)) => {
             curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one).unwrap_or_default()
         }

@@ -92,7 +92,8 @@ impl Asker<'_, '_> {
         let near = |shape: &Shape| self.job.needs.spread == Spread::Prefer || shape.reach == Reach::Domain;
         let mut hosted = shapes.filter(|shape| near(shape) && cluster.hosts_as_built(&self.job.needs, *shape));
         hosted.find_map(|shape| {
-            let way = candidate::ways(self.round, self.job, model, shape, None, curves).into_iter().next()?;
+            let mut ways = candidate::ways(self.round, self.job, model, shape, None, curves).into_iter();
+            let way = ways.find(|way| !way.offer.unlikely)?;
             Some(Fit { gpu_type: of.clone(), gpus: size, layout: way.offer.configuration.map(|at| at.layout) })
         })
     }

@@ -187,7 +187,7 @@ impl Curves {
             None => searches.best(model, gpus, nodes),
             Some(layout) => {
                 let (configuration, prediction) = searches.best_batch(model, gpus, nodes, layout).ok()?;
-                Some(Offer { configuration: Some(configuration), prediction })
+                Some(Offer::likely(Some(configuration), prediction))
             }
         }
     }

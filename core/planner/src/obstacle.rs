@@ -198,7 +198,7 @@ pub(crate) fn would_fit(
         let sizes = (0..32).map(|power| GpuCount(1 << power)).take_while(|gpus| *gpus <= of.nominal());
         let found = sizes.into_iter().find_map(|gpus| {
             let nodes = NodeCount(gpus.0.div_ceil(of.whole().max(1)));
-            let offer = curves.best(job.job, model, &of.alike, gpus, nodes, None)?;
+            let offer = curves.best(job.job, model, &of.alike, gpus, nodes, None).filter(|offer| !offer.unlikely)?;
             let layout = offer.configuration.map(|at| at.layout);
             Some(Fit { gpu_type: of.alike.gpu_type.clone(), gpus, layout })
         });

@@ -81,7 +81,7 @@ pub(crate) fn ways(table: &GoodputTable, class: &NodeClass, shape: Shape) -> Vec
         .rows_for(class, shape.gpus, shape.nodes)
         .map(|row| Way {
             shape,
-            offer: Offer { configuration: None, prediction: row.prediction() },
+            offer: Offer::likely(None, row.prediction()),
             label: row.label.clone(),
             watts_per_gpu: row.watts_per_gpu,
         })

@@ -29,7 +29,7 @@ pub fn tiny() -> ModelShape {
         gated: true,
         vocab: 256,
         seq_len: 64,
-        tied: false,
+        ..ModelShape::default()
     }
 }
 

@@ -45,6 +45,17 @@ words! {
         Selective,
         Full,
     }
+
+    /// Where optimizer states lie and are updated.
+    #[derive(Default)]
+    pub enum Offload {
+        #[default]
+        None,
+        /// In host memory, updated by the CPU (ZeRO-Offload, Ren et al. 2021).
+        Host,
+        /// On local disks, streamed through the host (ZeRO-Infinity, Rajbhandari et al. 2021).
+        Disk,
+    }
 }
 
 /// Everything of a layout beyond dp, tp and pp. The default is what any script does that knows nothing of it.
@@ -63,6 +74,7 @@ pub struct Execution {
     pub recompute: Recompute,
     /// Tensor-parallel ranks also split what they would all hold alike (Korthikanti et al. 2022).
     pub sequence_parallel: bool,
+    pub offload: Offload,
 }
 
 impl Execution {
@@ -74,6 +86,7 @@ impl Execution {
         sharding: Sharding::None,
         recompute: Recompute::None,
         sequence_parallel: false,
+        offload: Offload::None,
     };
 
     #[must_use]
@@ -94,7 +107,7 @@ impl Default for Execution {
     }
 }
 
-/// What is not plain, each after a space: ` cp2 vpp2 zero1 full-recompute sp`.
+/// What is not plain, each after a space: ` cp2 vpp2 zero1 full-recompute sp host-offload`.
 impl fmt::Display for Execution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, degree) in [("cp", self.cp), ("ep", self.ep), ("vpp", self.vpp)] {
@@ -118,7 +131,12 @@ impl fmt::Display for Execution {
             Recompute::Selective => f.write_str(" selective-recompute")?,
             Recompute::Full => f.write_str(" full-recompute")?,
         }
-        f.write_str(if self.sequence_parallel { " sp" } else { "" })
+        f.write_str(if self.sequence_parallel { " sp" } else { "" })?;
+        match self.offload {
+            Offload::None => Ok(()),
+            Offload::Host => f.write_str(" host-offload"),
+            Offload::Disk => f.write_str(" disk-offload"),
+        }
     }
 }
 
@@ -137,8 +155,9 @@ mod tests {
             sharding: Sharding::Parameters,
             recompute: Recompute::Full,
             sequence_parallel: true,
+            offload: Offload::Host,
         };
-        assert_eq!(all.to_string(), " cp2 ep4 vpp2 breadth-first zero3 full-recompute sp");
+        assert_eq!(all.to_string(), " cp2 ep4 vpp2 breadth-first zero3 full-recompute sp host-offload");
     }
 
     #[test]

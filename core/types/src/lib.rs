@@ -35,12 +35,12 @@ pub use command::{
     AgentCommand, ArrayPlace, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode,
 };
 pub use configuration::{Configuration, Layout, Tier};
-pub use execution::{Execution, Recompute, Schedule, Sharding};
+pub use execution::{Execution, Offload, Recompute, Schedule, Sharding};
 pub use hardware::{
     Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory, StatedDevice,
 };
 pub use id::{ArrayId, BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Serial, Term};
-pub use model::{ModelShape, ModelShapeError};
+pub use model::{Experts, Latent, ModelShape, ModelShapeError};
 pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};
 pub use policy::{Objective, PolicyMode, Solver};

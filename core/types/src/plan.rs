@@ -275,6 +275,10 @@ words! {
         Malformed,
         /// What it could do was not known in time: the round leaves it as it is, and the next looks again.
         NotReady,
+        /// Its step time rests on what no measurement has confirmed.
+        Unconfirmed,
+        /// It may run out of memory, and nothing else is possible.
+        UnlikelyToFit,
     }
 }
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use crate::model::ModelShape;
+use crate::model::{Experts, Latent, ModelShape};
 
 /// A model as its publisher states it.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
@@ -37,71 +37,23 @@ fn gated() -> bool {
     true
 }
 
-/// The experts of a mixture-of-experts model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Experts {
-    pub count: u32,
-    /// Experts a token is routed to.
-    pub active: u32,
-    /// FFN width of one expert.
-    pub ffn_hidden: u32,
-    /// Summed FFN width of the experts every token passes.
-    #[serde(default)]
-    pub shared_ffn_hidden: u32,
-    /// Leading layers with an ordinary FFN.
-    #[serde(default)]
-    pub dense_layers: u32,
-}
-
-/// Keys and values from a low-rank latent (DeepSeek-V2); widths per head.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Latent {
-    pub query_rank: u32,
-    pub kv_rank: u32,
-    pub plain_width: u32,
-    pub rotary_width: u32,
-    pub value_width: u32,
-}
-
-/// Why jobs cannot be of a model: what a [`ModelShape`] does not hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Beyond {
-    #[error("mixture of experts")]
-    Experts,
-    #[error("latent attention")]
-    Latent,
-    #[error("heads of width {width} on hidden {hidden}")]
-    HeadWidth { width: u32, hidden: u32 },
-}
-
 impl Preset {
+    /// The shape of a job of this model.
     #[must_use]
-    pub fn kv_heads(&self) -> u32 {
-        self.kv_heads.unwrap_or(self.heads)
+    pub fn shape(&self) -> ModelShape {
+        let &Self { layers, hidden, heads, ffn_hidden, gated, vocab, seq_len, tied, experts, latent, .. } = self;
+        let kv_heads = self.kv_heads.unwrap_or(heads);
+        let head_width = self.head_width.filter(|width| u64::from(*width) * u64::from(heads) != u64::from(hidden));
+        ModelShape { layers, hidden, heads, kv_heads, ffn_hidden, gated, vocab, seq_len, tied, head_width, experts, latent }
     }
+}
 
-    #[must_use]
-    pub fn head_width(&self) -> u32 {
-        self.head_width.unwrap_or(self.hidden / self.heads.max(1))
-    }
-
-    /// The shape of a job of this model, or what of it a shape does not hold.
-    pub fn shape(&self) -> Result<ModelShape, Beyond> {
-        let (width, hidden) = (self.head_width(), self.hidden);
-        if self.experts.is_some() {
-            return Err(Beyond::Experts);
-        }
-        if self.latent.is_some() {
-            return Err(Beyond::Latent);
-        }
-        if u64::from(width) * u64::from(self.heads) != u64::from(hidden) {
-            return Err(Beyond::HeadWidth { width, hidden });
-        }
-        let &Self { layers, heads, ffn_hidden, gated, vocab, seq_len, tied, .. } = self;
-        Ok(ModelShape { layers, hidden, heads, kv_heads: self.kv_heads(), ffn_hidden, gated, vocab, seq_len, tied })
-    }
+/// The built-in model of a name; case and separators between family and size do not matter ("Llama3-70B").
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Preset> {
+    let plain = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let wanted = plain(name);
+    presets().iter().find(|(known, _)| plain(known) == wanted).map(|(_, preset)| preset)
 }
 
 /// The built-in models, by name.
@@ -118,11 +70,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_jobs_can_be_of_has_a_possible_shape() {
-        let shapes: Vec<ModelShape> = presets().values().filter_map(|preset| preset.shape().ok()).collect();
-        assert!(shapes.len() >= 28, "{}", shapes.len());
-        assert!(shapes.iter().all(|shape| shape.check().is_ok()));
-        assert_eq!(presets()["mixtral-8x7b"].shape(), Err(Beyond::Experts));
-        assert_eq!(presets()["gemma-7b"].shape(), Err(Beyond::HeadWidth { width: 256, hidden: 3072 }));
+    fn names_are_forgiving_about_separators() {
+        assert_eq!(named("Llama3-70B"), presets().get("llama-3-70b"));
+        assert_eq!(named("qwen2.5-7b"), presets().get("qwen-2.5-7b"));
+        assert_eq!(named("llama-9-7b"), None);
+    }
+
+    #[test]
+    fn every_model_has_a_possible_shape() {
+        assert!(presets().len() >= 40, "{}", presets().len());
+        for (name, preset) in presets() {
+            assert_eq!(preset.shape().check(), Ok(()), "{name}");
+        }
+        assert_eq!(presets()["llama-3-8b"].shape().head_width, None, "hidden / heads needs no saying");
+        assert_eq!(presets()["gemma-7b"].shape().head_width, Some(256));
+        assert_eq!(presets()["mixtral-8x7b"].shape().experts.map(|of| of.count), Some(8));
     }
 }

@@ -186,6 +186,8 @@ words! {
         Bf16,
         Fp16,
         Fp32,
+        /// Matrices are multiplied in 8 bits, all else is bf16.
+        Fp8,
     }
 }
 

@@ -58,6 +58,7 @@ mod tests {
         spelled_once::<Schedule>();
         spelled_once::<Sharding>();
         spelled_once::<Recompute>();
+        spelled_once::<Offload>();
         spelled_once::<Precision>();
         spelled_once::<LrScaling>();
         spelled_once::<NoiseKind>();

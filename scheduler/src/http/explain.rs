@@ -101,6 +101,7 @@ pub fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timest
         _ => in_words(job, now),
     };
     reasons.extend(verdict.iter().flat_map(|verdict| verdict.reasons.iter().cloned()));
+    reasons.extend(view.unsure(job.id));
     Account { headline, reasons }
 }
 

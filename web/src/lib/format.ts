@@ -104,7 +104,8 @@ export function execution(of: Job["execution"]): string[] {
   if (!of) return [];
   const degrees = [["cp", of.cp], ["ep", of.ep], ["vpp", of.vpp]].map(([name, degree]) => (degree === 1 ? "" : `${name}${degree}`));
   const recompute = of.recompute === "none" ? "" : `${of.recompute}-recompute`;
-  const words = [...degrees, SCHEDULES[of.schedule], STAGES[of.sharding], recompute, of.sequence_parallel ? "sp" : ""];
+  const offload = of.offload === "none" ? "" : `${of.offload}-offload`;
+  const words = [...degrees, SCHEDULES[of.schedule], STAGES[of.sharding], recompute, of.sequence_parallel ? "sp" : "", offload];
   return words.filter((word) => word !== "");
 }
 

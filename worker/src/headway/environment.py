@@ -111,4 +111,5 @@ def _execution(variables: Mapping[str, str]) -> Execution:
         sharding=text("SHARDING", plain.sharding),
         recompute=text("RECOMPUTE", plain.recompute),
         sequence_parallel=text("SEQUENCE_PARALLEL", plain.sequence_parallel).lower() in ("true", "1"),
+        offload=text("OFFLOAD", plain.offload),
     )

@@ -36,6 +36,8 @@ class Execution:
     recompute: str = "none"
     """Activations computed again in the backward pass: none, selective or full."""
     sequence_parallel: bool = False
+    offload: str = "none"
+    """Where optimizer states lie and are updated: none (the device), host or disk."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.message import Configuration, Configure, Execution, Layout
-from headway.parts import RECOMPUTES, SCHEDULES, SHARDINGS
+from headway.parts import OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS
 
 _FLAGS = 4
 
@@ -32,7 +32,7 @@ class Orders:
         """Numbers whose sum over ranks is what `decode` wants: every rank's flags, one rank's configuration."""
         flags = [float(flag) for flag in (self.stop, self.stop_ordered, self.stop_saves, self.save)]
         if self.configuration is None:
-            return flags + [0.0] * 13
+            return flags + [0.0] * 14
         layout, execution = self.configuration.layout, self.configuration.execution
         numbers = (
             self.configuration.micro_batch,
@@ -47,6 +47,7 @@ class Orders:
             SHARDINGS.index(execution.sharding),
             RECOMPUTES.index(execution.recompute),
             execution.sequence_parallel,
+            OFFLOADS.index(execution.offload),
         )
         return [*flags, *map(float, numbers), self.lr_scale]
 
@@ -54,11 +55,18 @@ class Orders:
     def decode(summed: Sequence[float]) -> Orders:
         flags = [value > 0.0 for value in summed[:_FLAGS]]
         *numbers, lr_scale = summed[_FLAGS:]
-        micro, batch, dp, tp, pp, cp, ep, vpp, schedule, sharding, recompute, sequence = map(round, numbers)
+        micro, batch, dp, tp, pp, cp, ep, vpp, schedule, sharding, recompute, sequence, offload = map(round, numbers)
         configuration = None
         if batch:
             execution = Execution(
-                cp, ep, vpp, SCHEDULES[schedule], SHARDINGS[sharding], RECOMPUTES[recompute], bool(sequence)
+                cp,
+                ep,
+                vpp,
+                SCHEDULES[schedule],
+                SHARDINGS[sharding],
+                RECOMPUTES[recompute],
+                bool(sequence),
+                OFFLOADS[offload],
             )
             configuration = Configuration(Layout(dp, tp, pp), micro, batch, execution)
         stop, stop_ordered, stop_saves, save = flags

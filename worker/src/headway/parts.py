@@ -18,6 +18,7 @@ from headway.torch.ranks import as_dtensor, local
 SCHEDULES = ("1f1b", "gpipe", "breadth_first")
 SHARDINGS = ("none", "optimizer", "gradients", "parameters")
 RECOMPUTES = ("none", "selective", "full")
+OFFLOADS = ("none", "host", "disk")
 
 
 class CannotRun(Exception):
@@ -34,6 +35,7 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
         f"{layout} is not for {world} ranks": layout.ranks() != world,
         f"{configuration} does not divide": configuration.accumulation() is None,
         "context and expert parallelism are not in this trainer": execution.cp != 1 or execution.ep != 1,
+        "this trainer keeps its optimizer states on the device": execution.offload != "none",
         f"tp {tp} does not divide heads, key-value heads, feed-forward and vocabulary": any(
             size % tp for size in (shape.heads, shape.kv_heads, shape.ffn_hidden, shape.vocab)
         ),

@@ -3,7 +3,7 @@
 use headway_types::spec::{
     Command, Hooks, LrScaling, Notice, NoticeTo, Precision, PrintedProgress, PrintingRank, Run, RunPer,
 };
-use headway_types::{Generation, LaunchOrder, ModelShape, Placement, Sequences, Tokens};
+use headway_types::{Experts, Generation, Latent, LaunchOrder, ModelShape, Placement, Sequences, Tokens};
 
 use super::{
     Read, WireError, array_place, checkpoint, configuration, node_address, node_slice, parse, present, seconds,
@@ -56,6 +56,7 @@ fn model(model: wire::Model) -> Read<(ModelShape, Precision)> {
         wire::Precision::Bf16 => Precision::Bf16,
         wire::Precision::Fp16 => Precision::Fp16,
         wire::Precision::Fp32 => Precision::Fp32,
+        wire::Precision::Fp8 => Precision::Fp8,
     };
     let shape = ModelShape {
         layers: model.layers,
@@ -67,6 +68,21 @@ fn model(model: wire::Model) -> Read<(ModelShape, Precision)> {
         vocab: model.vocab,
         seq_len: model.seq_len,
         tied: model.tied,
+        head_width: model.head_width,
+        experts: model.experts.map(|of| Experts {
+            count: of.count,
+            active: of.active,
+            ffn_hidden: of.ffn_hidden,
+            shared_ffn_hidden: of.shared_ffn_hidden,
+            dense_layers: of.dense_layers,
+        }),
+        latent: model.latent.map(|of| Latent {
+            query_rank: of.query_rank,
+            kv_rank: of.kv_rank,
+            plain_width: of.plain_width,
+            rotary_width: of.rotary_width,
+            value_width: of.value_width,
+        }),
     };
     Ok((shape, precision))
 }

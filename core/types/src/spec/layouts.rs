@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::execution::{Execution, Recompute, Schedule, Sharding};
+use crate::execution::{Execution, Offload, Recompute, Schedule, Sharding};
 use crate::unit::{GpuCount, Sequences};
 
 /// Parallel degrees a script supports; empty lists mean "any".
@@ -60,6 +60,9 @@ pub struct ExecutionLimits {
     pub recompute: Vec<Recompute>,
     /// Whether it knows sequence parallelism beside plain tensor parallelism.
     pub sequence_parallel: bool,
+    pub offload: Vec<Offload>,
+    /// Whether it counts the embedding and the output projection as a layer each where only that cuts its layers into equal stages.
+    pub uneven_stages: bool,
 }
 
 impl Default for ExecutionLimits {
@@ -72,6 +75,8 @@ impl Default for ExecutionLimits {
             sharding: vec![Sharding::default()],
             recompute: vec![Recompute::default()],
             sequence_parallel: false,
+            offload: vec![Offload::default()],
+            uneven_stages: false,
         }
     }
 }
@@ -80,13 +85,14 @@ impl ExecutionLimits {
     /// Whether the script can be told so.
     #[must_use]
     pub fn allow(&self, execution: &Execution) -> bool {
-        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel } = execution;
+        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
         self.cp.contains(cp)
             && self.ep.contains(ep)
             && self.vpp.contains(vpp)
             && self.schedule.contains(schedule)
             && self.sharding.contains(sharding)
             && self.recompute.contains(recompute)
+            && self.offload.contains(offload)
             && (self.sequence_parallel || !sequence_parallel)
     }
 }
