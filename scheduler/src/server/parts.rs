@@ -71,7 +71,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_millis(200);
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_part_that_does_not_end_keeps_no_server() {
         let stop = CancellationToken::new();
         let mut parts = Parts::new(stop.clone());
@@ -81,7 +81,7 @@ mod tests {
         assert!(parts.end(PATIENCE).await.is_ok());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn one_that_fails_ends_the_others_and_is_told_of() {
         let stop = CancellationToken::new();
         let mut parts = Parts::new(stop.clone());
