@@ -19,9 +19,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("scheduler", &["types", "goodput", "planner", "engine", "forecast", "fuzz", "api"]),
     ("agent", &["types", "node", "emulation", "fuzz", "api"]),
     ("estimator", &["types", "goodput"]),
-    ("calibration", &["types", "goodput", "estimator"]),
+    ("calibration", &["types", "goodput"]),
     ("sim", &["types", "goodput", "solver", "planner", "engine", "node", "forecast", "emulation"]),
-    ("evidence", &["types", "goodput", "planner", "engine", "emulation", "estimator", "sim"]),
+    ("evidence", &["types", "goodput", "planner", "engine", "emulation", "sim"]),
 ];
 
 /// Crates that may import everything.

@@ -35,3 +35,4 @@ mod scenarios;
 mod terms;
 mod trust;
 mod under_way;
+mod unsure;
