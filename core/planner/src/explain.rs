@@ -19,7 +19,7 @@ mod words;
 mod situations;
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::plan::{Alternative, Unmoved};
 use headway_types::{GpuCount, GpuUuid, JobId, JobVerdict, Reason, ReasonCode};
@@ -173,9 +173,18 @@ impl<'a> Account<'a> {
         GpuCount((self.owed.capacity[row] - self.used[row]).max(0) as u32)
     }
 
-    /// Left GPUs of the class, among those that accept and admit the job, that has most.
+    /// Classes that accept and admit the job, and on which it can run; all that admit it where it can on none.
+    fn classes_of(&self, job: usize) -> Vec<usize> {
+        let options = &self.options[job];
+        let shapes = options.candidates.iter().filter_map(|candidate| Some(candidate.shape?.class));
+        let able: BTreeSet<usize> = shapes.collect();
+        let admitted = self.round.admitted(options.job);
+        admitted.filter(|class| able.is_empty() || able.contains(class)).collect()
+    }
+
+    /// Left GPUs of that class of these that has most.
     fn most_free(&self, job: usize) -> GpuCount {
-        self.round.admitted(self.options[job].job).map(|class| self.free(class)).max().unwrap_or_default()
+        self.classes_of(job).into_iter().map(|class| self.free(class)).max().unwrap_or_default()
     }
 
     /// Who gets what a job gives up: the one that gets most of it.

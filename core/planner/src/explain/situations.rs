@@ -79,6 +79,18 @@ fn a_model_too_large_for_memory_is_told_what_would_hold_it() {
 }
 
 #[test]
+fn free_gpus_that_a_job_cannot_use_are_none() {
+    let mut large = job(2, 4, 4);
+    let mut model = (*model_of(llama_13b())).clone();
+    model.training.layouts.tp = vec![1, 2, 4, 8];
+    large.work = PlanWork::Model(model.into());
+    let mut holder = rigid(1, 8);
+    holder.range.types = vec![GpuType("H100-80G".into())];
+    holder.priority = Priority(75);
+    insta::assert_snapshot!(account(&round(vec![real(1, "A100-40G"), real(2, "H100-80G")], vec![holder, large]), 2));
+}
+
+#[test]
 fn a_job_waits_behind_one_of_higher_priority() {
     let mut input = busy();
     input.jobs.iter_mut().for_each(|job| job.priority = Priority(75));

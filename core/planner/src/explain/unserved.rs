@@ -132,7 +132,7 @@ impl Account<'_> {
         let mut reasons =
             vec![reason(ReasonCode::NotEnoughFree, alone, format!("needs {}, {free} {are} free", gpus(need.gpus)))];
         let of_class = |class: usize| self.givers.cheapest(class, need.gpus.saturating_sub(self.free(class)));
-        let giver = self.round.admitted(self.options[job].job).filter_map(of_class).min();
+        let giver = self.classes_of(job).into_iter().filter_map(of_class).min();
         let tail = match giver {
             Some((loss, giver)) if loss >= gain.0 => {
                 let other = &self.options[giver].job;
