@@ -281,7 +281,7 @@ fn execution(execution: &Execution) -> [(&'static str, String); 8] {
 
 /// Whether the layers come out even only with the embedding and the output projection in a layer's place.
 fn has_uneven_stages(order: &LaunchOrder, layout: &Layout) -> bool {
-    let stages = layout.pp * layout.execution.vpp;
+    let stages = layout.pp.saturating_mul(layout.execution.vpp);
     order.model.is_some_and(|(shape, _)| !shape.layers.is_multiple_of(stages.max(1)))
 }
 

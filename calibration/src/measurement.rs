@@ -174,7 +174,8 @@ fn or_usual<T>(value: Option<T>, usual: T, name: &'static str, assumed: &mut BTr
 }
 
 fn architecture(row: &Row, assumed: &mut BTreeSet<&'static str>) -> Result<Architecture, Skip> {
-    let possible = |shape: ModelShape| shape.check().map(|()| Architecture::from(&shape)).map_err(|_| Skip::Architecture);
+    let possible =
+        |shape: ModelShape| shape.check().map(|()| Architecture::from(&shape)).map_err(|_| Skip::Architecture);
     let known = row.text("model").and_then(preset::named).map(Preset::shape);
     let (Some(layers), Some(hidden)) = (row.count("layers"), row.count("hidden")) else {
         // A well-known model needs no sizes.

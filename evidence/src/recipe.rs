@@ -10,7 +10,8 @@ use headway_types::spec::{
     BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, Target, TargetCount, Training as Told, Work,
 };
 use headway_types::{
-    preset, Configuration, GpuCount, ModelShape, NodeClass, NodeCount, Recompute, Seconds, Sequences, Sharding, Tokens, example,
+    Configuration, GpuCount, ModelShape, NodeClass, NodeCount, Recompute, Seconds, Sequences, Sharding, Tokens,
+    example, preset,
 };
 
 /// Tokens per sequence of every recipe.

@@ -17,7 +17,7 @@ use headway_planner::PlanInput;
 use headway_types::{Plan, PlanId};
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::metrics;
 use crate::planning::SolvedRound;
@@ -31,7 +31,8 @@ const PIECE: usize = 1 << 16;
 /// Takes rounds whose plans are stored, and writes them one after another.
 pub struct Archive {
     queue: mpsc::Sender<Arc<SolvedRound>>,
-    writer: JoinHandle<()>,
+    /// Ends with whoever waits for it.
+    writer: AbortOnDropHandle<()>,
     /// Whose round was handed over last: a plan that is approved, rejected or replaced is committed again, and made of nothing new.
     taken: Option<PlanId>,
 }
@@ -41,7 +42,8 @@ impl Archive {
     /// `version` is written down with each round, for whoever decides it again.
     pub fn start(store: Store, version: String) -> Self {
         let (queue, rounds) = mpsc::channel(QUEUE);
-        Self { queue, writer: tokio::spawn(write(store, version.into(), rounds)), taken: None }
+        let writer = AbortOnDropHandle::new(tokio::spawn(write(store, version.into(), rounds)));
+        Self { queue, writer, taken: None }
     }
 
     /// Hands a round over once its plan is among the committed changes; drops it when the writer cannot keep up.

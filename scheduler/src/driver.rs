@@ -43,7 +43,7 @@ const FEED: usize = 16_384;
 /// Between attempts to lead again.
 const RETRY: Duration = Duration::from_secs(1);
 /// What is not stored by then when a server stops is given up: what was decided and not committed was promised to nobody.
-const LAST_WRITES: Duration = Duration::from_secs(8);
+const LAST_WRITES: Duration = Duration::from_secs(5);
 /// A term that lasted so long began well.
 const STEADY: Duration = Duration::from_secs(10);
 /// Between looks at a machine's clock that is not believed.
@@ -278,7 +278,7 @@ impl Driver {
                 }
                 let message = error.to_string();
                 away.get_or_insert_with(|| Away { since: self.clock.now(), message });
-                if began.elapsed() < STEADY {
+                if began.elapsed() < STEADY && !shutdown.is_cancelled() {
                     tokio::time::sleep(RETRY).await;
                 }
             }

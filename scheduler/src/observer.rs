@@ -11,7 +11,7 @@ use headway_engine::Observation;
 use headway_goodput::JobModel;
 use headway_types::{JobId, Seconds};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::Clock;
 use crate::config::Retention;
@@ -30,7 +30,8 @@ const PRUNE_REST: Duration = Duration::from_secs(1);
 /// Takes observations and writes them about once a second.
 pub struct Observer {
     queue: mpsc::Sender<Observation>,
-    writer: JoinHandle<()>,
+    /// Ends with whoever waits for it: what is left then is not written behind the next leader's back.
+    writer: AbortOnDropHandle<()>,
     dropped: u64,
 }
 
@@ -41,6 +42,7 @@ impl Observer {
     pub fn start(store: Store, clock: Clock, lease: Lease, keys_kept: Seconds, retention: Retention) -> Self {
         let (queue, observations) = mpsc::channel(QUEUE);
         let writer = tokio::spawn(Writer { store, clock, lease, keys_kept, retention, observations }.run());
+        let writer = AbortOnDropHandle::new(writer);
         Self { queue, writer, dropped: 0 }
     }
 
@@ -119,14 +121,23 @@ impl Writer {
         let now = self.clock.now();
         log(answered(self.store.prune_series(now)).await, "measurements not pruned");
         log(answered(self.store.prune_idempotency_keys(now - self.keys_kept)).await, "idempotency keys not pruned");
-        log(answered(self.store.prune_plan_inputs(now - self.retention.plan_inputs)).await, "inputs of plans not pruned");
+        log(
+            answered(self.store.prune_plan_inputs(now - self.retention.plan_inputs)).await,
+            "inputs of plans not pruned",
+        );
         log(answered(self.store.prune_pulses(now - self.retention.history)).await, "the cluster's figures not pruned");
-        log(answered(self.store.prune_project_pulses(now - self.retention.history)).await, "the figures of projects not pruned");
+        log(
+            answered(self.store.prune_project_pulses(now - self.retention.history)).await,
+            "the figures of projects not pruned",
+        );
         log(
             answered(self.store.prune_met_expectations(now - self.retention.history)).await,
             "what came of predictions not pruned",
         );
-        log(answered(self.store.prune_predicted_starts(now - self.retention.history)).await, "predicted starts not pruned");
+        log(
+            answered(self.store.prune_predicted_starts(now - self.retention.history)).await,
+            "predicted starts not pruned",
+        );
         log(answered(self.store.prune_transitions(now - self.retention.history)).await, "history not pruned");
         log(answered(self.store.prune_deliveries(now - self.retention.history)).await, "deliveries not pruned");
         log(answered(self.store.prune_sessions(now)).await, "browser sessions not pruned");

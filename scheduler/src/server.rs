@@ -53,7 +53,7 @@ use crate::{foretelling, sampler};
 /// Open requests get this long at shutdown; event streams never end by themselves.
 const DRAIN: Duration = Duration::from_secs(3);
 /// Whatever has not ended so long after the stop is left: a server that was told to stop stops.
-const STOP: Duration = Duration::from_secs(20);
+const STOP: Duration = Duration::from_secs(25);
 /// An idle agent connection is probed this often, and dropped without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 /// After a connection that could not be taken in.

@@ -15,7 +15,7 @@ use headway_sim::scenario::training;
 use headway_types::example::llama3_8b;
 use headway_types::spec::{BatchRange, ExecutionLimits, GpuRange, LayoutLimits, Work};
 use headway_types::{
-    Fabric, GpuCount, GpuType, ModelShape, NodeClass, Recompute, Schedule, Sequences, Sharding, Tokens,
+    Fabric, GpuCount, GpuType, ModelShape, NodeClass, Offload, Recompute, Schedule, Sequences, Sharding, Tokens,
 };
 use nix::time::{ClockId, clock_gettime};
 use strum::VariantArray;
@@ -33,12 +33,15 @@ fn main() {
     let (plain, few) = curves(ExecutionLimits::default());
     let (all, feasible) = curves(everything());
     let (every, most) = curves(every_execution());
+    let offload = ExecutionLimits { offload: vec![Offload::None, Offload::Host], ..every_execution() };
+    let (offloading, _) = curves(offload);
     println!("| full curve, 70 B parameters, 1 to 1,024 GPUs, three GPU types | {:.1} ms |", plain * 1e3);
     println!("| the same, of a script that can do everything | {:.1} ms |", all * 1e3);
     println!(
         "| the same, every execution: context parallelism, chunks, schedules, sharding, recomputation | {:.1} ms |",
         every * 1e3
     );
+    println!("| the same, optimizer states on the device or on the host | {:.1} ms |", offloading * 1e3);
     println!(
         "\n{few}, {feasible} and {most} of the curves' sizes are feasible; medians of {CURVES} runs, processor time."
     );

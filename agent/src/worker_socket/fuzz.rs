@@ -17,7 +17,7 @@ const WORDS: &[&str] = &[
     "generation", "secret", "rank", "capabilities", "batch", "layout", "live", "restart", "never", "steps",
     "samples_seen", "tokens", "duration_s", "configuration", "dp", "tp", "pp", "micro_batch", "global_batch",
     "execution", "cp", "ep", "vpp", "schedule", "1f1b", "sharding", "parameters", "recompute", "full",
-    "sequence_parallel", "loss", "usual", "noise", "preconditioned", "small_sqr", "big_sqr", "small_batch",
+    "sequence_parallel", "offload", "host", "loss", "usual", "noise", "preconditioned", "small_sqr", "big_sqr", "small_batch",
     "big_batch", "memory_peak", "busy_s", "path", "manifest_sha256", "import", "reshard_build",
 ];
 

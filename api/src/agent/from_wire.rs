@@ -11,8 +11,8 @@ use headway_types::spec::{MOST_NODE_LABELS, check_node_label};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Offload, Seconds, Sequences, Serial,
-    StatedDevice, StepReport, StopMode, Term, Tokens,
+    GroupOutcome, GroupPhase, Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Offload, Seconds, Sequences,
+    Serial, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogMark, LogRequest, SchedulerToAgent, Secrets, WireError, wire};

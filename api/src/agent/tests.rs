@@ -11,9 +11,9 @@ use headway_types::spec::{
 use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Experts, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, Layout, ModelShape, NodeId, NodeInventory, NodeReport,
-    NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, StatedDevice, StepReport, StopMode, Term,
-    Timestamp, Tokens,
+    GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, Layout, ModelShape, NodeId, NodeInventory,
+    NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, StatedDevice, StepReport,
+    StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 

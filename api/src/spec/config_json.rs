@@ -31,7 +31,8 @@ pub fn import(config: &Value, seq_len: Option<u32>) -> Result<ModelShape, Import
     let plain = PLAIN.contains(&family);
     let shared = config.flag("multi_query") == Some(true);
     let latent = latent(&config);
-    let width = config.number(&["head_dim"]).filter(|width| latent.is_none() && width.checked_mul(heads) != Some(hidden));
+    let width =
+        config.number(&["head_dim"]).filter(|width| latent.is_none() && width.checked_mul(heads) != Some(hidden));
     let shape = ModelShape {
         layers: config.needed(&["num_hidden_layers", "n_layer", "n_layers"])?,
         hidden,

@@ -78,7 +78,7 @@ pub(super) fn is_file(name: &str) -> bool {
 }
 
 fn imported(section: &Section<'_>, config: &Value) -> Option<ModelShape> {
-    let seq_len = section.whole("seq_len", 1);
+    let seq_len = if section.has("seq_len") { Some(section.whole("seq_len", 1)?) } else { None };
     match config_json::import(config, seq_len) {
         Ok(shape) => Some(shape),
         Err(error) => {
@@ -151,7 +151,10 @@ fn latent(model: &Section<'_>, value: &Value) -> Option<Latent> {
     let known = ["query_rank", "kv_rank", "plain_width", "rotary_width", "value_width"];
     let section = Section::open(&path, value, &known, &[], model.findings())?;
     let needed = |key, least| {
-        section.require(key, "as in latent: {query_rank: 1536, kv_rank: 512, plain_width: 128, rotary_width: 64, value_width: 128}")?;
+        section.require(
+            key,
+            "as in latent: {query_rank: 1536, kv_rank: 512, plain_width: 128, rotary_width: 64, value_width: 128}",
+        )?;
         section.whole(key, least)
     };
     let (kv_rank, plain_width) = (needed("kv_rank", 1), needed("plain_width", 1));

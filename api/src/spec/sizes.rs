@@ -9,7 +9,19 @@ use serde_json::{Map, Value, json};
 use super::section::Section;
 use super::training::{exact, execution};
 
-const OF_A_SIZE: [&str; 11] = ["tp", "pp", "cp", "ep", "vpp", "schedule", "sharding", "recompute", "sequence_parallel", "offload", "uneven_stages"];
+const OF_A_SIZE: [&str; 11] = [
+    "tp",
+    "pp",
+    "cp",
+    "ep",
+    "vpp",
+    "schedule",
+    "sharding",
+    "recompute",
+    "sequence_parallel",
+    "offload",
+    "uneven_stages",
+];
 
 /// Whether a key of the section names a size.
 pub(super) fn is_size(key: &str) -> bool {

@@ -30,8 +30,20 @@ const KNOWN: &[&str] = &[
     "noise",
 ];
 
-const LAYOUTS: &[&str] =
-    &["tp", "pp", "micro_batch", "cp", "ep", "vpp", "schedule", "sharding", "recompute", "sequence_parallel", "offload", "uneven_stages"];
+const LAYOUTS: &[&str] = &[
+    "tp",
+    "pp",
+    "micro_batch",
+    "cp",
+    "ep",
+    "vpp",
+    "schedule",
+    "sharding",
+    "recompute",
+    "sequence_parallel",
+    "offload",
+    "uneven_stages",
+];
 
 /// Larger degrees of tensor or pipeline parallelism are a mistake.
 const LARGEST_DEGREE: u32 = 1024;

@@ -179,7 +179,9 @@ mod tests {
     #[test]
     fn what_is_known_by_name_fits_the_terminal() {
         let catalog = Catalog::built_in();
-        let models = presets().iter().map(|(name, preset)| (&PRESETS[..], preset_row(name, &Architecture::from(&preset.shape()))));
+        let models = presets()
+            .iter()
+            .map(|(name, preset)| (&PRESETS[..], preset_row(name, &Architecture::from(&preset.shape()))));
         let gpus = catalog.names().map(|name| (&HARDWARE[..], hardware_row(catalog, name)));
         for (columns, row) in models.chain(gpus) {
             for width in [60, 80, 100, 120] {

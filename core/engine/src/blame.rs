@@ -49,9 +49,11 @@ impl Origin {
 
 impl Engine {
     /// Ends the generation for this cause and settles who answers for it.
-    pub(crate) fn break_gang(&mut self, job: JobId, breakdown: Breakdown) {
-        if breakdown.out_of_memory {
-            self.learn_exhaustion(job);
+    pub(crate) fn break_gang(&mut self, job: JobId, mut breakdown: Breakdown) {
+        if breakdown.out_of_memory && self.learn_exhaustion(job) {
+            // The risk was the planner's: it costs the job no restart.
+            breakdown.blame = Blame::Infrastructure;
+            breakdown.message.push_str("; it was unlikely to fit, and nothing else was possible");
         }
         if self.ran_steadily(job) {
             self.forgive(job);
@@ -134,22 +136,26 @@ impl Engine {
         self.stop(job, StopCause::Hung { message: message.clone() }, &message);
     }
 
-    /// What ran out of device memory, and all that needs as much, is not tried again on this GPU type.
-    fn learn_exhaustion(&mut self, id: JobId) {
+    /// What ran out of device memory, and all that needs as much, is not tried again on this GPU type. Whether it had been unlikely to fit.
+    fn learn_exhaustion(&mut self, id: JobId) -> bool {
         let job = self.facts.jobs.get(&id);
         let allocation = job.and_then(|job| self.facts.newest_allocation(job)).cloned();
         let (Some(allocation), Some(seen)) = (allocation, self.seen.job_mut(id)) else {
-            return self.facts.impossible("a gang broke that holds nothing", Some(id), None);
+            self.facts.impossible("a gang broke that holds nothing", Some(id), None);
+            return false;
         };
         let node = self.facts.nodes.get(&allocation.placement.first_node());
         let class = node.map(|node| node.inventory.class());
         // After a live change that is the new one: the one before had room.
         let at = allocation.configuration.or(seen.reported);
+        let mut unlikely = false;
         if let (Some(model), Some(class), Some(at)) = (&mut seen.model, &class, &at) {
+            unlikely = model.unlikely_to_fit(class, at).is_some();
             Arc::make_mut(model).exhausted(class, at);
             self.facts.draft.observations.push(Observation::Model { job: id, model: Arc::clone(model) });
             self.facts.ask_round(format!("{} ran out of device memory", self.facts.job_name(id)));
         }
+        unlikely
     }
 
     /// Jobs without checkpoints show their progress by running on.

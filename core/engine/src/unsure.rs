@@ -23,16 +23,18 @@ impl View {
         let (placement, configuration) = self.place_of(job)?;
         let class = self.nodes.get(&placement.first_node())?.node.inventory.class();
         let told = |code, detail| Reason { code, binding: false, detail };
-        let unlikely = model.unlikely_to_fit(&class, &configuration).map(|(needed, usable)| {
+        // What trains has found room.
+        let untried = live.live.reported_at.is_none();
+        let unlikely = model.unlikely_to_fit(&class, &configuration).filter(|_| untried).map(|(needed, usable)| {
             let (needed, usable) = (needed / GIB, usable / GIB);
             let detail = format!(
-                "it may run out of memory: {configuration} needs {needed:.1} GiB per GPU by the estimate, which may be off by so much, and may use {usable:.1}; nothing else is possible"
+                "it may run out of memory: {configuration} needs {needed:.1} GiB per GPU by the estimate, which may be off by so much, and may use {usable:.1}; nothing that fits better was possible"
             );
             told(ReasonCode::UnlikelyToFit, detail)
         });
         let (gpus, nodes) = (placement.gpus(), placement.nodes());
-        let step = model.step_time(&class, gpus, nodes, &configuration).ok()?;
-        let unconfirmed = (step.relative_error >= SURE).then(|| {
+        let step = model.step_time(&class, gpus, nodes, &configuration).ok();
+        let unconfirmed = step.filter(|step| step.relative_error >= SURE).map(|step| {
             let Band { p10, p90 } = Band::around(step.time.0, step.relative_error);
             let within = format!(
                 "a step is expected to take {} and in four of five such cases takes {} to {}",

@@ -1,7 +1,10 @@
 //! What people are told of how sure a prediction is.
 
+use headway_engine::record::JobState;
 use headway_types::spec::{LayoutLimits, Precision, Work};
-use headway_types::{GpuType, JobId, NodeInventory, ReasonCode, Seconds, Sequences, StepReport, preset};
+use headway_types::{
+    Fault, GpuType, GroupOutcome, JobId, NodeInventory, ReasonCode, Seconds, Sequences, StepReport, preset,
+};
 
 use crate::harness::{Cluster, follow, inventory, spec, training};
 
@@ -52,4 +55,16 @@ fn a_job_that_may_run_out_of_memory_is_told_so_when_nothing_else_is_possible() {
     assert_eq!(cluster.allocation(job).placement.gpus().0, 2);
     let (cluster, job) = training_of("llama-3-8b", 8);
     assert!(cluster.engine.view().unsure(job).iter().all(|reason| reason.code != ReasonCode::UnlikelyToFit));
+}
+
+#[test]
+fn the_planners_risk_costs_the_job_no_restart() {
+    let (mut cluster, job) = training_of("llama-3-8b", 2);
+    cluster.start(job);
+    cluster.end(job, &GroupOutcome::Failed { exit_code: Some(1), fault: Fault::out_of_memory() });
+    assert_eq!(cluster.jobs[&job].failures, 0);
+    let last = cluster.jobs[&job].last_failure.clone().unwrap();
+    assert!(last.message.ends_with("it was unlikely to fit, and nothing else was possible"), "{last:?}");
+    cluster.pass_beating(120.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "it is not tried again: {:?}", cluster.state(job));
 }

@@ -100,7 +100,7 @@ impl Architecture {
         match self.attention {
             Attention::Grouped { head_width, .. } => f64::from(head_width),
             Attention::Latent { plain_width, rotary_width, value_width, .. } => {
-                f64::from(plain_width + rotary_width + value_width) / 2.0
+                (f64::from(plain_width) + f64::from(rotary_width) + f64::from(value_width)) / 2.0
             }
         }
     }
@@ -109,7 +109,7 @@ impl Architecture {
     pub(crate) fn kv_width(&self) -> f64 {
         match self.attention {
             Attention::Grouped { kv_heads, head_width } => 2.0 * f64::from(kv_heads) * f64::from(head_width),
-            Attention::Latent { kv_rank, rotary_width, .. } => f64::from(kv_rank + rotary_width),
+            Attention::Latent { kv_rank, rotary_width, .. } => f64::from(kv_rank) + f64::from(rotary_width),
         }
     }
 
@@ -125,13 +125,13 @@ impl Architecture {
                 ([first, last, nothing, nothing], 2)
             }
             Attention::Latent { query_rank, kv_rank, plain_width, rotary_width, value_width } => {
-                let query = heads * f64::from(plain_width + rotary_width);
+                let query = heads * (f64::from(plain_width) + f64::from(rotary_width));
                 let rank = f64::from(query_rank.unwrap_or(0));
                 let down = Matrix { outputs: rank + self.kv_width(), inputs: hidden, split: Split::Neither };
                 let inputs = if query_rank.is_some() { rank } else { hidden };
                 let up_query = Matrix { outputs: query, inputs, split: Split::Outputs };
                 let up_value = Matrix {
-                    outputs: heads * f64::from(plain_width + value_width),
+                    outputs: heads * (f64::from(plain_width) + f64::from(value_width)),
                     inputs: f64::from(kv_rank),
                     split: Split::Outputs,
                 };

@@ -18,6 +18,9 @@ use crate::model::JobModel;
 use crate::rank::{Best, Rank};
 use crate::step_time::{PriorTimes, Spread, StepTime};
 
+/// More than a need in MiB is rounded by.
+const ROUNDED: f64 = 1.001;
+
 /// A configuration with what it brings.
 pub(crate) type Choice = (Configuration, Prediction);
 
@@ -161,7 +164,7 @@ impl<'a> Search<'a> {
         self.settled(best, gpus, nodes, Infeasible::NoLayout { gpus, nodes })
     }
 
-    /// What is best, not yet predicted; of what is unlikely to fit, where nothing else is possible.
+    /// What is best, not yet predicted; where nothing fits, the best of what needs least, if that is only unlikely to fit.
     pub(crate) fn found(&mut self, gpus: GpuCount, nodes: NodeCount, keep: usize) -> Result<Best, Infeasible> {
         self.model.check_allocation(self.class, gpus, nodes)?;
         self.memory = self.memory.tolerating(1.0);
@@ -179,10 +182,10 @@ impl<'a> Search<'a> {
         let Some(beyond) = best.refusal.as_ref().filter(|_| best.found.is_empty()).and_then(Infeasible::beyond) else {
             return false;
         };
-        let tolerance = self.model.tolerance(self.class);
-        let tolerable = beyond <= tolerance;
+        let tolerable = beyond <= self.model.tolerance(self.class);
         if tolerable {
-            self.memory = self.memory.tolerating(tolerance);
+            // It is tried once: what needs least is likeliest to fit. The need was rounded up.
+            self.memory = self.memory.tolerating(beyond * ROUNDED);
         }
         tolerable
     }

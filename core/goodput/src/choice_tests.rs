@@ -356,7 +356,9 @@ fn everything(room: &Room<'_>, degrees: Layout) -> Vec<Layout> {
         for schedule in &limits.schedule {
             for sharding in &limits.sharding {
                 for recompute in &limits.recompute {
-                    for (offload, sequence_parallel) in Offload::VARIANTS.iter().flat_map(|to| [(*to, false), (*to, true)]) {
+                    for (offload, sequence_parallel) in
+                        Offload::VARIANTS.iter().flat_map(|to| [(*to, false), (*to, true)])
+                    {
                         let execution = Execution {
                             cp: degrees.execution.cp,
                             ep: degrees.execution.ep,

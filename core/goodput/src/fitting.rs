@@ -70,8 +70,7 @@ impl<'a> Fitting<'a> {
             return true;
         };
         let needed = self.learned.map_or_else(|| predicted.total(), |learned| learned.planned(&predicted));
-        needed <= self.room(hardware)
-            && self.learned.is_none_or(|learned| learned.exhausted_by(&predicted).is_none())
+        needed <= self.room(hardware) && self.learned.is_none_or(|learned| learned.exhausted_by(&predicted).is_none())
     }
 
     /// Bounds within which peaks may teach more; `None` where the next report may change anything.

@@ -9,8 +9,8 @@ use crate::strategy::{Recompute, Schedule, Sharding, Strategy};
 /// Share of context parallelism's ring that attention hides.
 const RING_HIDDEN: f64 = 0.5;
 
-/// What one micro-batch costs on one rank. Of a dense model without sharded parameters it depends on tensor, context and sequence parallelism, the
-/// micro-batch, recomputation, whether launches are entangled and, across nodes, the GPUs of each, and on nothing else of the layout.
+/// What one micro-batch costs on one rank. Without sharded parameters it depends on tensor, context, expert and sequence parallelism, the micro-batch,
+/// recomputation, whether launches are entangled and, across nodes, the GPUs of each, and on nothing else of the layout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LayerCosts {
     pub layer: LayerTime,
@@ -29,7 +29,7 @@ impl LayerCosts {
         Self::summed(&Layers::new(architecture, strategy, cluster, false))
     }
 
-    /// Ungathered costs of a model whose layers are alike, with gathering its parameters.
+    /// Ungathered costs with gathering of parameters, which hides behind the mean layer, also where layers are of two kinds.
     pub(crate) fn gathered(mut self, architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> Self {
         let (forward, backward) = (self.layer.total() - self.layer.backward, self.layer.backward);
         let parameters = parameter_exchange(architecture, strategy, cluster, forward, backward);
@@ -198,7 +198,7 @@ fn parameter_exchange(
     forward: f64,
     backward: f64,
 ) -> Passes {
-    if !strategy.sharding.gathers() || strategy.dp * strategy.cp <= 1 {
+    if !strategy.sharding.gathers() || (strategy.dp * strategy.cp).max(strategy.expert_replicas()) <= 1 {
         return Passes::default();
     }
     // Breadth-first schedules gather once per step instead of once per micro-batch.

@@ -51,7 +51,9 @@ impl<'a> Room<'a> {
             Some(format!("tp must divide {} heads and {} key/value heads", shape.heads, shape.kv_heads))
         } else if !self.cuts(pp) {
             Some(match self.limits().2.uneven_stages {
-                true => format!("pp must divide {} layers, or these and two for the embedding and the output", shape.layers),
+                true => {
+                    format!("pp must divide {} layers, or these and two for the embedding and the output", shape.layers)
+                }
                 false => format!("pp must divide {} layers", shape.layers),
             })
         } else {
@@ -164,7 +166,9 @@ fn idle(layout: &Layout, least: &Execution, limits: &ExecutionLimits) -> bool {
     let execution = &layout.execution;
     let gathers = execution.sharding >= Sharding::Gradients;
     let selective = execution.recompute == Recompute::Selective;
-    let alone = layout.dp * execution.cp == 1;
+    let ranks = layout.dp * execution.cp;
+    // Of experts that are whole on their rank, tensor-parallel ranks hold the same.
+    let alone = ranks == 1 && (execution.ep == 1 || layout.tp == execution.ep);
     let hoards = execution.vpp == 1
         && execution.schedule != Schedule::OneForwardOneBackward
         && limits.schedule.contains(&Schedule::OneForwardOneBackward)

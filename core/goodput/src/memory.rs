@@ -136,7 +136,7 @@ impl Stages<'_> {
         let keeps_gathered = self.profile.traits.keeps_gathered && strategy.sequence_parallel && strategy.tp > 1;
         let gathered = if keeps_gathered { physics.activation_gathered * hidden } else { 0.0 };
         let width = architecture.experts.map_or(f64::from(architecture.ffn_hidden), |experts| {
-            f64::from(experts.active * experts.ffn_hidden + experts.shared_ffn_hidden)
+            f64::from(experts.active) * f64::from(experts.ffn_hidden) + f64::from(experts.shared_ffn_hidden)
         });
         let gate = if architecture.gated { 1.0 } else { 2.0 / 3.0 };
         let matrix = if strategy.fused_attention || !attention_matrix {

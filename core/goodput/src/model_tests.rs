@@ -323,7 +323,8 @@ fn layers_are_cut_unevenly_only_by_scripts_that_can() {
 
 #[test]
 fn eight_bit_numbers_need_a_device_that_multiplies_them() {
-    let mut model = named("llama-3-8b", ExecutionLimits { sharding: vec![Sharding::Optimizer], ..ExecutionLimits::default() });
+    let mut model =
+        named("llama-3-8b", ExecutionLimits { sharding: vec![Sharding::Optimizer], ..ExecutionLimits::default() });
     let (gpus, nodes) = (GpuCount(8), NodeCount(1));
     let half = model.best(&class_of("H100-80G", 8), gpus, nodes).unwrap().prediction.goodput;
     model.training.precision = Precision::Fp8;

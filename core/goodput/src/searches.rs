@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount, Prediction};
+use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount};
 
 use crate::choice::{Choice, Learnt, Search};
 use crate::curve::Offer;
@@ -23,18 +23,18 @@ pub struct Searches {
     peaks: Option<Learned>,
     /// How often what is learnt has changed.
     age: u64,
-    allocations: BTreeMap<(GpuCount, NodeCount), Kept>,
+    allocations: BTreeMap<(GpuCount, NodeCount), Answered>,
     /// Of this age.
-    layouts: BTreeMap<(GpuCount, NodeCount, Layout), Result<Choice, Infeasible>>,
+    layouts: BTreeMap<(GpuCount, NodeCount, Layout), Result<Offer, Infeasible>>,
     refusals: BTreeMap<(GpuCount, NodeCount), Option<Infeasible>>,
 }
 
 /// What is known of an allocation, as of an age.
 #[derive(Clone, Debug)]
-struct Kept {
+struct Answered {
     age: u64,
     found: Found,
-    /// To fit.
+    /// It is unlikely to fit.
     unlikely: bool,
 }
 
@@ -110,7 +110,7 @@ impl Searches {
             None => {
                 let (found, unlikely) = self.find(model, gpus, nodes)?;
                 let choice = found.choice();
-                self.allocations.insert((gpus, nodes), Kept { age: self.age, found, unlikely });
+                self.allocations.insert((gpus, nodes), Answered { age: self.age, found, unlikely });
                 (choice, unlikely)
             }
         };
@@ -131,13 +131,18 @@ impl Searches {
         gpus: GpuCount,
         nodes: NodeCount,
         layout: Layout,
-    ) -> Result<(Configuration, Prediction), Infeasible> {
+    ) -> Result<Offer, Infeasible> {
         let key = (gpus, nodes, layout);
         if let Some(known) = self.layouts.get(&key) {
             return known.clone();
         }
         let prior = self.prior.as_mut().map_err(|why| why.clone())?;
-        let found = Search::with(model, &self.class, prior, self.learnt)?.best_batch(gpus, nodes, layout);
+        let mut search = Search::with(model, &self.class, prior, self.learnt)?;
+        let found = search.best_batch(gpus, nodes, layout).map(|(configuration, prediction)| Offer {
+            configuration: Some(configuration),
+            prediction,
+            unlikely: search.tolerates(),
+        });
         self.layouts.insert(key, found.clone());
         found
     }
@@ -146,12 +151,12 @@ impl Searches {
     fn find(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<(Found, bool)> {
         let mut search = Search::with(model, &self.class, self.prior.as_mut().ok()?, self.learnt).ok()?;
         let known = self.allocations.remove(&(gpus, nodes));
-        let (asked_before, unlikely) = (known.is_some(), known.as_ref().is_some_and(|known| known.unlikely));
+        let asked_before = known.is_some();
         match known.map(|known| known.found) {
             Some(Found::Again(mut again)) => {
                 if let Some(configuration) = again.list.as_ref().and_then(|list| list.best(&search)) {
                     again.take(model, &self.class, (gpus, nodes), configuration)?;
-                    return Some((Found::Again(again), unlikely));
+                    return Some((Found::Again(again), false));
                 }
             }
             Some(Found::Nothing { peaks: Some(peaks) }) if search.memory.is_within(&peaks) => {
@@ -161,7 +166,8 @@ impl Searches {
         }
         let best = search.found(gpus, nodes, 1).ok();
         let unlikely = search.tolerates();
-        let list = best.as_ref().filter(|_| asked_before);
+        // A list is of what fits: of the rest a peak that comes as predicted changes the answer.
+        let list = best.as_ref().filter(|_| asked_before && !unlikely);
         let list = list.and_then(|best| Shortlist::around(&mut search, gpus, nodes, best));
         let Some((_, configuration)) = best.and_then(|best| best.found.into_iter().next()) else {
             let peaks = if asked_before { nothing_fits(&search, gpus, nodes) } else { None };

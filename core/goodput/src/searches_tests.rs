@@ -66,6 +66,7 @@ fn agree(searches: &mut Searches, model: &JobModel, class: &NodeClass) -> Result
         prop_assert_eq!(searches.best(model, gpus, nodes), anew.clone().ok(), "{} GPUs", gpus);
         if let Ok(Offer { configuration: Some(at), .. }) = anew {
             let kept = searches.best_batch(model, gpus, nodes, at.layout);
+            let kept = kept.map(|offer| (offer.configuration.unwrap(), offer.prediction));
             prop_assert_eq!(kept, model.best_batch(class, gpus, nodes, at.layout));
         }
     }
@@ -137,7 +138,7 @@ fn a_job_that_goes_on_reporting_is_searched_for_only_at_first() {
                 (asked, listed) = (asked + 1, listed + u32::from(held));
             }
             searches.best(&model, key.0, key.1);
-            if let Some(Kept { found: Found::Again(again), .. }) = searches.allocations.get(&key) {
+            if let Some(Answered { found: Found::Again(again), .. }) = searches.allocations.get(&key) {
                 longest = longest.max(again.list.as_ref().map_or(0, Shortlist::len));
             }
         }
@@ -146,4 +147,25 @@ fn a_job_that_goes_on_reporting_is_searched_for_only_at_first() {
         searches.follow(&model);
     }
     assert!(listed * 10 >= asked * 9, "{listed} of {asked}; the longest list has {longest}");
+}
+
+#[test]
+fn what_is_unlikely_to_fit_is_asked_anew_after_a_peak_however_well_it_was_predicted() {
+    let class = class_of("H100-80G", 8);
+    let (gpus, nodes) = (GpuCount(2), NodeCount(1));
+    let mut model = JobModel::new(training(Work::Model(llama3_8b()), 256, (64, 1024)));
+    let mut searches = Searches::new(&model, &class);
+    let offer = searches.best(&model, gpus, nodes).unwrap();
+    let at = offer.configuration.unwrap();
+    assert!(offer.unlikely && searches.best(&model, gpus, nodes) == Some(offer));
+    // Twice, so that whatever is kept for the next question is kept.
+    for peak in [None, Some(Bytes((1.01 * model.memory(&class, &at).unwrap().bytes) as u64))] {
+        let told = examples::report(at, 1, 1.5 * offer.prediction.step_time.0);
+        model.observe(&class, nodes, &StepReport { memory_peak: peak, ..told });
+        searches.follow(&model);
+        let (kept, fresh) =
+            (searches.best(&model, gpus, nodes), Searches::new(&model, &class).best(&model, gpus, nodes));
+        assert_eq!(kept, fresh);
+        assert_eq!(kept.is_some_and(|offer| offer.unlikely), peak.is_none());
+    }
 }

@@ -109,17 +109,21 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     };
     // What a job is measured by is what it could have had when it was free to choose, or its worth would change as it
     // starts.
-    let mut unbound = ways_of(None);
-    let of_bound = bound.map(|layout| ways_of(Some(layout)));
-    if unbound.iter().any(|way| way.offer.unlikely) && job.current.is_none() {
-        drop_needless_risks(round, job, model.as_ref(), &mut unbound, curves);
-    }
+    let (mut unbound, mut of_bound) = (ways_of(None), bound.map(|layout| ways_of(Some(layout))));
+    let risky = drop_needless_risks(round, job, model.as_ref(), None, &mut unbound, curves);
+    let risky = match (&mut of_bound, bound) {
+        (Some(ways), Some(_)) => drop_needless_risks(round, job, model.as_ref(), bound, ways, curves),
+        _ => risky,
+    };
     let reference = reference_goodput(round, job, &unbound);
     let measure = measure(job, reference, &unbound);
     let ways = of_bound.unwrap_or(unbound);
     let live_batch = model.as_ref().and_then(|model| live_batch(round, job, model, curves));
     let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref(), live_batch);
-    let obstacle = ways.is_empty().then(|| obstacle::obstacle(round, job, model.as_ref(), curves));
+    let obstacle = ways.is_empty().then(|| match risky {
+        true => obstacle::too_few_usable(round, job),
+        false => obstacle::obstacle(round, job, model.as_ref(), curves),
+    });
 
     let mut candidates = Vec::new();
     let fixed = matches!(job.freedom, Freedom::Fixed { .. });
@@ -161,19 +165,27 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     }
 }
 
-/// What is unlikely to fit is tried where nothing else could be had were every node whole, open and free: else it waits for that.
+/// What is unlikely to fit is tried where nothing else could be had were every node whole, open and free: else the job waits for that, or stays where it
+/// is. Whether there was such a risk to drop.
 fn drop_needless_risks(
     round: &Round<'_>,
     job: &PlanJob,
     model: Option<&Arc<JobModel>>,
-    ways_now: &mut Vec<Way>,
+    bound: Option<Layout>,
+    open: &mut Vec<Way>,
     curves: &mut CurveCache,
-) {
-    let mut likely = |shape: Shape| ways(round, job, model, shape, None, curves).iter().any(|way| !way.offer.unlikely);
-    let held = |shape: &Shape| round.cluster.hosts_as_built(&job.needs, *shape);
-    if ways_now.iter().any(|way| !way.offer.unlikely) || built_shapes(round, job).into_iter().filter(held).any(&mut likely) {
-        ways_now.retain(|way| !way.offer.unlikely);
+) -> bool {
+    let is_likely = |way: &Way| !way.offer.unlikely;
+    if open.iter().all(is_likely) {
+        return false;
     }
+    let mut is_sound = |shape: Shape| ways(round, job, model, shape, bound, curves).iter().any(is_likely);
+    let held = |shape: &Shape| round.cluster.hosts_as_built(&job.needs, *shape);
+    let needless = open.iter().any(is_likely) || built_shapes(round, job).into_iter().filter(held).any(&mut is_sound);
+    if needless {
+        open.retain(is_likely);
+    }
+    needless
 }
 
 /// The model as the round's policy tunes it, with its batch pinned where the script cannot change it, and held where the norm test never

@@ -185,10 +185,7 @@ impl Curves {
         let searches = self.on(model, class);
         match only {
             None => searches.best(model, gpus, nodes),
-            Some(layout) => {
-                let (configuration, prediction) = searches.best_batch(model, gpus, nodes, layout).ok()?;
-                Some(Offer::likely(Some(configuration), prediction))
-            }
+            Some(layout) => searches.best_batch(model, gpus, nodes, layout).ok(),
         }
     }
 

@@ -108,9 +108,14 @@ pub(crate) fn obstacle(
     if !by.is_empty() && !open.into_iter().any(|shape| suits(&shape)) {
         return Obstacle::Reserved { by };
     }
-    kept_out(round, job).unwrap_or_else(|| Obstacle::NotUsable {
-        usable: accepted().map(|class| cluster.open(class)).max().unwrap_or_default(),
-    })
+    kept_out(round, job).unwrap_or_else(|| too_few_usable(round, job))
+}
+
+/// Enough is built, and too little of it is there now.
+pub(crate) fn too_few_usable(round: &Round<'_>, job: &PlanJob) -> Obstacle {
+    let cluster = round.cluster;
+    let accepted = (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].alike.gpu_type));
+    Obstacle::NotUsable { usable: accepted.map(|class| cluster.open(class)).max().unwrap_or_default() }
 }
 
 /// What keeps a job from running on the cluster as built, were every node whole, there and free: only other nodes or another

@@ -58,6 +58,9 @@ pub struct Latent {
     pub value_width: u32,
 }
 
+/// Of any FFN.
+const WIDEST: u32 = 1 << 24;
+
 /// Why dimensions make no model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelShapeError {
@@ -85,17 +88,30 @@ impl ModelShape {
             ("heads", self.heads, 1 << 16),
             ("kv_heads", self.kv_heads, 1 << 16),
             ("head_width", self.head_width.unwrap_or(1), 1 << 16),
-            ("ffn_hidden", if dense { self.ffn_hidden } else { 1 }, 1 << 24),
+            ("ffn_hidden", if dense { self.ffn_hidden } else { self.ffn_hidden.max(1) }, WIDEST),
             ("vocab", self.vocab, 1 << 24),
             ("seq_len", self.seq_len, 1 << 27),
         ];
         let experts = self.experts.map(|of| {
-            [("experts.active", of.active, of.count), ("experts.ffn_hidden", of.ffn_hidden, 1 << 24), ("experts.count", of.count, 1 << 20)]
+            [
+                ("experts.active", of.active, of.count),
+                ("experts.ffn_hidden", of.ffn_hidden, WIDEST),
+                ("experts.shared_ffn_hidden", of.shared_ffn_hidden.max(1), WIDEST),
+                ("experts.count", of.count, 1 << 20),
+            ]
         });
         let latent = self.latent.map(|of| {
-            [("latent.kv_rank", of.kv_rank, 1 << 20), ("latent.plain_width", of.plain_width, 1 << 16), ("latent.value_width", of.value_width, 1 << 16)]
+            [
+                ("latent.query_rank", of.query_rank.unwrap_or(1), 1 << 20),
+                ("latent.kv_rank", of.kv_rank, 1 << 20),
+                ("latent.plain_width", of.plain_width, 1 << 16),
+                ("latent.rotary_width", of.rotary_width.max(1), 1 << 16),
+                ("latent.value_width", of.value_width, 1 << 16),
+            ]
         });
-        for (name, value, limit) in limits.into_iter().chain(experts.into_iter().flatten()).chain(latent.into_iter().flatten()) {
+        for (name, value, limit) in
+            limits.into_iter().chain(experts.into_iter().flatten()).chain(latent.into_iter().flatten())
+        {
             if value == 0 {
                 return Err(ModelShapeError::Zero(name));
             }

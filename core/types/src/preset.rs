@@ -44,7 +44,20 @@ impl Preset {
         let &Self { layers, hidden, heads, ffn_hidden, gated, vocab, seq_len, tied, experts, latent, .. } = self;
         let kv_heads = self.kv_heads.unwrap_or(heads);
         let head_width = self.head_width.filter(|width| u64::from(*width) * u64::from(heads) != u64::from(hidden));
-        ModelShape { layers, hidden, heads, kv_heads, ffn_hidden, gated, vocab, seq_len, tied, head_width, experts, latent }
+        ModelShape {
+            layers,
+            hidden,
+            heads,
+            kv_heads,
+            ffn_hidden,
+            gated,
+            vocab,
+            seq_len,
+            tied,
+            head_width,
+            experts,
+            latent,
+        }
     }
 }
 

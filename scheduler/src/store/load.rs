@@ -4,8 +4,8 @@ use headway_engine::Snapshot;
 use headway_types::Timestamp;
 
 use super::{
-    LOADING_TIME, Store, StoreError, allocations, arrays, cluster, idempotency, job_models, jobs, nodes, plans, projects,
-    reservations, within,
+    LOADING_TIME, Store, StoreError, allocations, arrays, cluster, idempotency, job_models, jobs, nodes, plans,
+    projects, reservations, within,
 };
 
 impl Store {

@@ -1,4 +1,4 @@
-"""Parameters and FLOPs of a dense decoder: the scheduler's own formulas (core/goodput/src/shape.rs), so that an
+"""Parameters and FLOPs of a dense decoder: the scheduler's own formulas (core/goodput/src/architecture.rs), so that an
 emulated device takes the time the scheduler's model is about. Pure arithmetic."""
 
 from __future__ import annotations
