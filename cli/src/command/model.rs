@@ -11,6 +11,7 @@ use headway_calibration::validate::{LeaveOut, predict_left_out};
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
+use headway_types::ModelShape;
 use headway_types::preset::presets;
 
 use super::compare::{compare, compare_left_out, read};
@@ -133,11 +134,12 @@ pub fn parameters(path: Option<&PathBuf>) -> Result<Parameters, Failure> {
 }
 
 fn list_presets(print: &Printer) -> Result<(), Failure> {
-    let known: Vec<_> = presets().iter().map(|(name, preset)| (name, Architecture::from(&preset.shape()))).collect();
+    let known: Vec<_> = presets().iter().map(|(name, preset)| (name, preset.shape())).collect();
     print.list(&known, &PRESETS, |(name, model)| preset_row(name, model), |(name, _)| (*name).clone())
 }
 
-fn preset_row(name: &str, model: &Architecture) -> Vec<String> {
+fn preset_row(name: &str, shape: &ModelShape) -> Vec<String> {
+    let model = Architecture::from(shape);
     vec![
         name.to_owned(),
         si(model.parameters()),
@@ -179,9 +181,7 @@ mod tests {
     #[test]
     fn what_is_known_by_name_fits_the_terminal() {
         let catalog = Catalog::built_in();
-        let models = presets()
-            .iter()
-            .map(|(name, preset)| (&PRESETS[..], preset_row(name, &Architecture::from(&preset.shape()))));
+        let models = presets().iter().map(|(name, preset)| (&PRESETS[..], preset_row(name, &preset.shape())));
         let gpus = catalog.names().map(|name| (&HARDWARE[..], hardware_row(catalog, name)));
         for (columns, row) in models.chain(gpus) {
             for width in [60, 80, 100, 120] {

@@ -163,7 +163,7 @@ enum Work {
         duration: Seconds,
     },
     Training {
-        training: Training,
+        training: Box<Training>,
         worth: Box<Worth>,
         truth: Box<StepTruth>,
         device: Box<Device>,
@@ -251,7 +251,7 @@ impl Run {
                     StepTruth::hidden(setting.seed, nature, setting.job, &training.shape, &setting.class.gpu_type);
                 let reference_batch = order.reference_batch.unwrap_or(configuration.global_batch);
                 let worth = Worth::hidden(setting.job, nature, training.noise, reference_batch);
-                let training = training.showing(setting.job, nature);
+                let training = Box::new(training.showing(setting.job, nature));
                 let step_time = truth
                     .step_time(&training.shape, training.precision, &device, spread, 0.0, &configuration)
                     .ok_or(SettingError::Indivisible(configuration))?;

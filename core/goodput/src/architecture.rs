@@ -3,11 +3,9 @@
 
 pub use headway_types::Experts;
 use headway_types::{Latent, ModelShape};
-use serde::{Deserialize, Serialize};
 
 /// How queries, keys and values are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attention {
     /// Groups of heads share a key/value head (Ainslie et al. 2023); as many groups as heads is plain attention.
     Grouped { kv_heads: u32, head_width: u32 },
@@ -16,7 +14,7 @@ pub enum Attention {
 }
 
 /// A decoder-only transformer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Architecture {
     pub layers: u32,
     pub hidden: u32,
@@ -31,6 +29,17 @@ pub struct Architecture {
     /// Output projection shares the embedding.
     pub tied: bool,
     pub seq_len: u32,
+    counts: Counts,
+}
+
+/// What is asked for with every configuration.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    /// Parameters of a layer outside its routed experts, and of these, on average over layers with and without.
+    shared: f64,
+    routed: f64,
+    /// Cost of the output projection, in layers.
+    projection: f64,
 }
 
 /// A matrix multiplication of one layer with its weights: outputs × inputs per rank, before tensor parallelism splits one of them.
@@ -51,7 +60,7 @@ pub(crate) enum Split {
 
 impl From<&ModelShape> for Architecture {
     fn from(shape: &ModelShape) -> Self {
-        Self {
+        let uncounted = Self {
             layers: shape.layers,
             hidden: shape.hidden,
             heads: shape.heads,
@@ -70,6 +79,21 @@ impl From<&ModelShape> for Architecture {
             vocab: shape.vocab,
             tied: shape.tied,
             seq_len: shape.seq_len,
+            counts: Counts::default(),
+        };
+        Self { counts: Counts::of(&uncounted), ..uncounted }
+    }
+}
+
+impl Counts {
+    fn of(architecture: &Architecture) -> Self {
+        let dense = f64::from(architecture.dense_layers()) / f64::from(architecture.layers);
+        let (outside, routed) = architecture.layer_parameters();
+        let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
+        Self {
+            shared: dense * architecture.dense_layer_parameters() + (1.0 - dense) * outside,
+            routed: (1.0 - dense) * routed,
+            projection: 2.0 * architecture.table_parameters() / layer.max(1.0),
         }
     }
 }
@@ -176,6 +200,16 @@ impl Architecture {
         let shared = self.ffn_parameters(f64::from(experts.shared_ffn_hidden));
         let outside = self.attention_parameters() + 2.0 * f64::from(self.hidden) + router + shared;
         (outside, f64::from(experts.count) * self.ffn_parameters(f64::from(experts.ffn_hidden)))
+    }
+
+    /// Of a layer, on average: parameters outside its routed experts, and of these.
+    pub(crate) fn mean_layer_parameters(&self) -> (f64, f64) {
+        (self.counts.shared, self.counts.routed)
+    }
+
+    /// Cost of the output projection, in layers.
+    pub(crate) fn projection_in_layers(&self) -> f64 {
+        self.counts.projection
     }
 
     /// Parameters of one embedding table or of the output projection.

@@ -2,6 +2,9 @@
 //! at most, until the rest cannot beat what is found. Exact over the grid of batches; it keeps no memory between allocations but of
 //! what layers take. What stays true while reports teach more is in `shortlist`.
 
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
 use headway_types::spec::BatchRange;
 use headway_types::{
     Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Offload, Prediction, Recompute,
@@ -13,7 +16,7 @@ use crate::correction::Factors;
 use crate::efficiency::Worth;
 use crate::fitting::Fitting;
 use crate::infeasible::Infeasible;
-use crate::layouts::Room;
+use crate::layouts::{Executions, Room};
 use crate::model::JobModel;
 use crate::rank::{Best, Rank};
 use crate::step_time::{PriorTimes, Spread, StepTime};
@@ -105,6 +108,9 @@ pub(crate) struct Search<'a> {
     pub prior: &'a mut PriorTimes,
     pub memory: Fitting<'a>,
     pub learnt: Learnt,
+    pub executions: Executions,
+    /// Batches by what they are multiples of.
+    grids: BTreeMap<u64, Rc<[Sequences]>>,
 }
 
 /// What reports taught of time and noise, as far as a search on one class depends on it.
@@ -155,7 +161,8 @@ impl<'a> Search<'a> {
     ) -> Result<Self, Infeasible> {
         let Some(shape) = model.shape() else { return Err(Infeasible::Opaque) };
         let memory = model.fitting(class, prior.device()).ok_or(Infeasible::Opaque)?;
-        Ok(Self { model, class, shape, prior, memory, learnt })
+        let (executions, grids) = (Executions::default(), BTreeMap::new());
+        Ok(Self { model, class, shape, prior, memory, learnt, executions, grids })
     }
 
     /// The best configurations over all layouts, best first, at most `keep`, each of another layout.
@@ -391,7 +398,9 @@ impl<'a> Search<'a> {
         let mut plain: [Option<(Layout, Fit)>; 2] = [None; 2];
         let mut units = Units::default();
         let mut never: Vec<Kept> = Vec::new();
-        for layout in room.executions(degrees) {
+        for execution in self.executions.of(room, degrees).iter() {
+            // One list serves all numbers of ranks that share experts.
+            let layout = Layout { execution: Execution { ep: degrees.execution.ep, ..*execution }, ..degrees };
             let Execution { vpp, schedule, recompute, sequence_parallel, .. } = layout.execution;
             let again = Layout { execution: Execution { recompute: Recompute::None, ..layout.execution }, ..layout };
             let sibling =
@@ -431,9 +440,9 @@ impl<'a> Search<'a> {
             return Fit::Unknown;
         }
         let multiple_of = quantum * interleaved(layout);
-        let mut grid = match self.learnt.wanted {
-            None => batch_grid(range, multiple_of),
-            Some(wanted) => wanted.grid(range, multiple_of, micro_batch),
+        let grid = match self.learnt.wanted {
+            None => Rc::clone(self.grids.entry(multiple_of).or_insert_with(|| batch_grid(range, multiple_of).into())),
+            Some(wanted) => wanted.grid(range, multiple_of, micro_batch).into(),
         };
         let (Some(&smallest), Some(&largest)) = (grid.first(), grid.last()) else {
             let largest_micro_batch = self.largest_micro_batch();
@@ -443,20 +452,18 @@ impl<'a> Search<'a> {
         let at = |batch: Sequences| Configuration { layout, micro_batch, global_batch: batch };
         // More micro-batches never need less memory, so what fits is the beginning of the grid.
         let fits = |batch: Sequences| self.fits(&at(batch), batch.0 / quantum);
-        if !fits(smallest) {
+        let always = fits(largest);
+        if !always && !fits(smallest) {
             best.refuse(|| self.refusal(&at(smallest), smallest.0 / quantum));
             return Fit::Never;
         }
-        let always = fits(largest);
-        if !always {
-            grid.truncate(grid.partition_point(|batch| fits(*batch)));
-        }
-        drop_single_gradients(&mut grid, range, layout, quantum);
+        let fitting = if always { grid.len() } else { grid.partition_point(|batch| fits(*batch)) };
+        let grid = without_single_gradients(&grid[..fitting], range, layout, quantum);
         let straight = straight(layout);
         let likely = match self.learnt.wanted {
-            Some(_) => grid.split_off(grid.len() - 1),
-            None if straight => near(&grid, self.learnt.worth.peak(line.intercept, line.slope)),
-            None => grid,
+            Some(_) => grid[grid.len() - 1..].to_vec(),
+            None if straight => near(grid, self.learnt.worth.peak(line.intercept, line.slope)),
+            None => grid.to_vec(),
         };
         for batch in likely {
             let seconds =
@@ -485,11 +492,14 @@ impl<'a> Search<'a> {
 }
 
 /// A batch of a single gradient ranks behind all others, whatever its goodput.
-pub(crate) fn drop_single_gradients(grid: &mut Vec<Sequences>, range: BatchRange, layout: Layout, quantum: u64) {
+pub(crate) fn without_single_gradients(
+    grid: &[Sequences],
+    range: BatchRange,
+    layout: Layout,
+    quantum: u64,
+) -> &[Sequences] {
     let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
-    if range.min != range.max && single < grid.len() {
-        grid.drain(..single);
-    }
+    if range.min != range.max && single < grid.len() { &grid[single..] } else { grid }
 }
 
 /// Whether its time is a line over the batch. Breadth-first stages gather parameters once per step.

@@ -294,27 +294,27 @@ proptest! {
         }
         let room = Room { shape: &shape, limits: &model.training.layouts, class: &class, gpus, nodes };
         let mut all: Vec<(Rank, Layout, f64)> = Vec::new();
-        // What is unlikely to fit is tried only where nothing else is possible.
-        let layouts: Vec<Layout> = room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)).collect();
-        for (layout, unlikely) in layouts.iter().map(|layout| (*layout, false)).chain(layouts.iter().map(|layout| (*layout, true))) {
-            if unlikely && layout == layouts[0] && !all.is_empty() {
-                break;
-            }
+        // Bytes that the least of what is only unlikely to fit needs.
+        let mut risk = f64::INFINITY;
+        for layout in room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)) {
             let mut best: Option<(Rank, Layout, f64)> = None;
             for micro_batch in (0..=micro.ilog2()).map(|power| Sequences(1 << power)) {
                 let quantum = u64::from(layout.dp) * micro_batch.0 * interleaved(layout);
                 let (range, wanted) = (model.training.batch, model.wanted_batch());
-                let weighed = |global_batch| {
+                let mut weighed = |global_batch| {
                     let configuration = Configuration { layout, micro_batch, global_batch };
                     let prediction = model.predict(&class, gpus, nodes, &configuration).ok()?;
-                    (unlikely || model.unlikely_to_fit(&class, &configuration).is_none()).then_some(())?;
+                    if let Some((needed, _)) = model.unlikely_to_fit(&class, &configuration) {
+                        risk = risk.min(needed);
+                        return None;
+                    }
                     Some((Rank::of(range, wanted, &configuration, prediction.goodput.0), prediction))
                 };
                 // The norm test has one batch; goodput chooses among all.
                 let weighed: Vec<_> = match wanted {
                     Some(wanted) => {
                         let grid = wanted.grid(range, quantum, micro_batch);
-                        grid.into_iter().rev().find_map(weighed).into_iter().collect()
+                        grid.into_iter().rev().find_map(&mut weighed).into_iter().collect()
                     }
                     None => batch_grid(range, quantum).into_iter().filter_map(weighed).collect(),
                 };
@@ -342,7 +342,14 @@ proptest! {
                     prop_assert!((found / exhaustive - 1.0).abs() < 1e-5, "{found:?} against {distinct:?}");
                 }
             }
-            (None, Err(_)) => {}
+            (None, Err(_)) => prop_assert!(risk.is_infinite(), "{risk} bytes may fit"),
+            (None, Ok(found)) => {
+                // Of what is unlikely to fit that which needs least.
+                for offer in found {
+                    let (needed, _) = model.unlikely_to_fit(&class, &offer.configuration.unwrap()).unwrap();
+                    prop_assert!(offer.unlikely && needed < 1.01 * risk, "{needed} bytes against {risk}");
+                }
+            }
             (exhaustive, found) => prop_assert!(false, "{exhaustive:?} against {found:?}"),
         }
     }

@@ -1,6 +1,8 @@
 //! Seconds that groups of ranks spend talking, from where they sit: ranks run tensor-parallel fastest, then context, then data, then
 //! pipeline (Megatron-LM), so a group's members stand a fixed stride apart. It knows no model.
 
+use std::sync::LazyLock;
+
 use crate::catalog::Hardware;
 use crate::kernel::longer;
 use crate::physics::Profile;
@@ -73,9 +75,20 @@ impl<'a> Cluster<'a> {
     }
 }
 
+/// Binary logarithms of whole numbers below this are looked up.
+const WHOLE: usize = 4_096;
+
+/// The binary logarithm of a number of ranks or nodes, at least 1.
+pub(crate) fn log2(count: f64) -> f64 {
+    static KNOWN: LazyLock<Vec<f64>> =
+        LazyLock::new(|| (0..WHOLE).map(|count| libm::log2((count.max(1)) as f64)).collect());
+    let whole = count as usize;
+    if whole as f64 == count && whole < WHOLE { KNOWN[whole] } else { libm::log2(count) }
+}
+
 impl Group {
     fn latency(&self) -> f64 {
-        self.hop * (libm::log2(self.members) + 0.5)
+        self.hop * (log2(self.members) + 0.5)
     }
 
     /// One half of a ring: each member's share to all, or all members' shares summed to one each.

@@ -4,7 +4,7 @@
 use headway_types::Seconds;
 
 use crate::architecture::Architecture;
-use crate::collective::Cluster;
+use crate::collective::{Cluster, log2};
 use crate::layer::{LayerCosts, rank_parameters};
 use crate::physics::Profile;
 use crate::step_time::StepTime;
@@ -82,14 +82,8 @@ pub fn leaves_a_stage_empty(architecture: &Architecture, strategy: &Strategy, pr
         return true;
     }
     let (layers, stages) = (f64::from(architecture.layers), f64::from(strategy.pp));
-    let share = (layers + projection_in_layers(architecture)) / stages;
+    let share = (layers + architecture.projection_in_layers()) / stages;
     profile.traits.stages_by_cost && stages > 2.0 && libm::ceil(layers / share) + 1.0 < stages
-}
-
-/// Cost of the output projection, in layers.
-pub(crate) fn projection_in_layers(architecture: &Architecture) -> f64 {
-    let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
-    2.0 * architecture.table_parameters() / layer.max(1.0)
 }
 
 /// Parameters of one rank that so many ranks hold alike, `stride` apart, and how many of these share the optimizer's work on them.
@@ -153,7 +147,7 @@ impl Estimate<'_> {
     /// The slowest of many ranks makes all wait; a little more with every doubling of the nodes.
     fn straggling(&self) -> f64 {
         let nodes = f64::from(self.strategy.gpus()) / f64::from(self.cluster.scale_up());
-        1.0 + self.cluster.profile.physics.straggling * libm::log2(nodes.max(1.0))
+        1.0 + self.cluster.profile.physics.straggling * log2(nodes.max(1.0))
     }
 
     /// Activations to the next stage and gradients back, on the critical path of every micro-batch (Pipette). Tensor-parallel ranks

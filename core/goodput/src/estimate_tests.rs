@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use headway_types::ModelShape;
 use proptest::prelude::*;
 
 use super::*;
@@ -78,10 +79,9 @@ fn stages_cut_by_cost_leave_room_for_the_output_projection() {
 #[test]
 fn a_stage_without_a_layer_is_noticed_where_stages_are_cut_by_cost_and_where_there_are_more_than_layers() {
     let empty = |layers, hidden, pp, vpp, stack| {
-        let shape =
-            Architecture { layers, hidden, ffn_hidden: 4 * hidden, vocab: 131_072, ..Architecture::from(&llama2_7b()) };
+        let shape = ModelShape { layers, hidden, ffn_hidden: 4 * hidden, vocab: 131_072, ..llama2_7b() };
         leaves_a_stage_empty(
-            &shape,
+            &Architecture::from(&shape),
             &Strategy { pp, vpp, ..Strategy::single() },
             &Parameters::built_in().profile(stack),
         )

@@ -243,9 +243,7 @@ pub(crate) fn rank_parameters(
     layers: f64,
     tables: f64,
 ) -> (f64, f64) {
-    let dense = f64::from(architecture.dense_layers()) / f64::from(architecture.layers);
-    let (outside, routed) = architecture.layer_parameters();
-    let mean = dense * architecture.dense_layer_parameters() + (1.0 - dense) * outside;
+    let (mean, routed) = architecture.mean_layer_parameters();
     let shared = (layers * mean + tables * architecture.table_parameters()) / f64::from(strategy.tp);
-    (shared, (1.0 - dense) * layers * routed / f64::from(strategy.expert_stride()))
+    (shared, layers * routed / f64::from(strategy.expert_stride()))
 }

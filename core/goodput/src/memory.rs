@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::architecture::Architecture;
 use crate::collective::Cluster;
-use crate::estimate::{StageLayers, projection_in_layers};
+use crate::estimate::StageLayers;
 use crate::layer::rank_parameters;
 use crate::physics::Profile;
 use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
@@ -91,7 +91,7 @@ struct Stages<'a> {
 impl Stages<'_> {
     fn cut(&self) -> StageLayers {
         let architecture = self.architecture;
-        let extra = projection_in_layers(architecture);
+        let extra = architecture.projection_in_layers();
         StageLayers::cut(architecture.layers, self.strategy.pp, extra, self.profile.traits.stages_by_cost)
     }
 

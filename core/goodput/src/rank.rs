@@ -56,20 +56,18 @@ pub(crate) struct Best {
     /// Best first.
     pub found: Vec<(Rank, Configuration)>,
     pub refusal: Option<Infeasible>,
+    /// Less than this is beaten: the goodput of the last that is kept, but for two quanta, for what rounding does to a bound.
+    floor: f64,
 }
 
 impl Best {
     pub(crate) fn new(keep: usize) -> Self {
-        Self { keep, found: Vec::with_capacity(keep + 1), refusal: None }
+        Self { keep, found: Vec::with_capacity(keep + 1), refusal: None, floor: f64::NEG_INFINITY }
     }
 
     /// Whether something that brings no more than this could still be among them.
     pub(crate) fn may_hold(&self, goodput: f64) -> bool {
-        // One quantum of slack for what rounding does to a bound.
-        let beaten = |(last, _): &(Rank, Configuration)| {
-            last.measurable && last.off == Reverse(0) && quantised(goodput) + 1 < last.goodput
-        };
-        self.found.len() < self.keep || !self.found.last().is_some_and(beaten)
+        goodput >= self.floor
     }
 
     pub(crate) fn admit(&mut self, rank: Rank, configuration: Configuration) {
@@ -82,6 +80,9 @@ impl Best {
         let place = self.found.partition_point(|(other, _)| *other >= rank);
         self.found.insert(place, (rank, configuration));
         self.found.truncate(self.keep);
+        let last = self.found.last().filter(|_| self.found.len() == self.keep).map(|(last, _)| last);
+        let bound = last.filter(|last| last.measurable && last.off == Reverse(0));
+        self.floor = bound.map_or(f64::NEG_INFINITY, |last| libm::exp((last.goodput - 2) as f64 * QUANTUM));
     }
 
     pub(crate) fn refuse(&mut self, why: impl FnOnce() -> Infeasible) {

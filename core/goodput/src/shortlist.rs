@@ -10,7 +10,7 @@ use headway_types::spec::BatchRange;
 use headway_types::{Configuration, Execution, GpuCount, Layout, NodeCount, Schedule, Sequences};
 
 use crate::batches::{batch_grid, interleaved, near};
-use crate::choice::{Fit, Kept, Search, Terms, Units, drop_single_gradients, straight};
+use crate::choice::{Fit, Kept, Search, Terms, Units, straight, without_single_gradients};
 use crate::correction::Factors;
 use crate::efficiency::Worth;
 use crate::layouts::Room;
@@ -223,7 +223,8 @@ impl Shortlist {
         let mut units = Units::default();
         let mut any = false;
         let mut never: Vec<Kept> = Vec::new();
-        for layout in room.executions(degrees) {
+        for execution in search.executions.of(room, degrees).iter() {
+            let layout = Layout { execution: Execution { ep: degrees.execution.ep, ..*execution }, ..degrees };
             let Execution { vpp, schedule, .. } = layout.execution;
             let kept_by = Kept::by(&layout.execution);
             if never.contains(&kept_by) {
@@ -310,14 +311,13 @@ impl Entry {
         if !best.may_hold(search.ceiling_of(line)) {
             return;
         }
-        let mut grid = self.grid(range);
+        let grid = self.grid(range);
         let fitting = match self.largest {
             Some(largest) => grid.partition_point(|batch| *batch <= largest),
             None => grid.partition_point(|batch| search.fits(&self.at(*batch), batch.0 / quantum)),
         };
-        grid.truncate(fitting);
-        drop_single_gradients(&mut grid, range, self.layout, quantum);
-        for batch in near(&grid, search.learnt.worth.peak(line.intercept, line.slope)) {
+        let grid = without_single_gradients(&grid[..fitting], range, self.layout, quantum);
+        for batch in near(grid, search.learnt.worth.peak(line.intercept, line.slope)) {
             let goodput = search.goodput(batch.0 as f64, line.at(batch.0 as f64));
             let at = self.at(batch);
             best.admit(Rank::of(range, None, &at, goodput), at);

@@ -165,8 +165,17 @@ pub(crate) struct PriorTimes {
 }
 
 /// What a layer's costs depend on before parameters are gathered: tp, cp, ep, micro-batch, sequence parallelism, recomputation (selective
-/// counts only where parameters are gathered), entanglement, and the job's GPUs per node where a group may leave it.
-type LayerKey = (u32, u32, u32, u64, bool, Recompute, bool, u32);
+/// counts only where parameters are gathered), entanglement, and the job's GPUs per node where a group may leave it. Packed: it is looked up for every
+/// configuration that is weighed.
+type LayerKey = (u128, u64, u8);
+
+fn layer_key(strategy: &Strategy, recompute: Recompute, entangled: bool, per_node: u32) -> LayerKey {
+    let per_node = if strategy.cp > 1 || strategy.ep > 1 { per_node } else { 0 };
+    let degrees = [strategy.tp, strategy.cp, strategy.ep, per_node];
+    let packed = degrees.into_iter().fold(0, |packed, degree| packed << 32 | u128::from(degree));
+    let flags = u8::from(strategy.sequence_parallel) | u8::from(entangled) << 1 | (recompute as u8) << 2;
+    (packed, strategy.micro_batch, flags)
+}
 
 impl PriorTimes {
     pub(crate) fn new(shape: &ModelShape, precision: spec::Precision, device: Device) -> Self {
@@ -191,16 +200,8 @@ impl PriorTimes {
             Recompute::Selective if !gathers => Recompute::None,
             recompute => recompute,
         };
-        let key = (
-            strategy.tp,
-            strategy.cp,
-            strategy.ep,
-            strategy.micro_batch,
-            strategy.sequence_parallel,
-            recompute,
-            LayerCosts::entangled(&strategy, &cluster),
-            if strategy.cp > 1 || strategy.ep > 1 { spread.per_node() } else { 0 },
-        );
+        let entangled = LayerCosts::entangled(&strategy, &cluster);
+        let key = layer_key(&strategy, recompute, entangled, spread.per_node());
         let architecture = &self.architecture;
         let costs = self.layers.entry(key).or_insert_with(|| LayerCosts::ungathered(architecture, &strategy, &cluster));
         if gathers {
