@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import statistics
 
 import pytest
@@ -218,3 +219,86 @@ def test_a_closed_accumulator_lets_go() -> None:
     inputs, targets = batch(0, 2)
     loss_of(model(inputs), targets).backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_parameters_of_any_precision_are_trained_and_measured(dtype: torch.dtype) -> None:
+    """The mean gradient of a whole step, in the parameters' own numbers, accumulated in at least single precision."""
+    model = Tiny().to(dtype)
+    gradients = GradientAccumulator(model.parameters(), every=1)
+    reduced = one_step(model, gradients, 0, 4)
+    found = torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()])
+    assert all(parameter.grad.dtype == dtype for parameter in model.parameters())
+    gradients.clip(reduced, 1e-3)
+    clipped = torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()])
+    assert float(clipped.norm()) == pytest.approx(1e-3, rel=2e-2)
+    gradients.close()
+    gradients.clear()
+    for start in range(0, 4 * SMALL, SMALL):
+        inputs, targets = batch(start, SMALL)
+        (loss_of(model(inputs), targets) / 4).backward()
+    expected = torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()])
+    rounding = torch.finfo(dtype).eps if dtype != torch.float64 else 1e-12
+    assert float((found - expected).norm() / expected.norm()) < 4 * rounding
+    assert reduced.gradient_sqr == pytest.approx(float(expected.square().sum()), rel=16 * rounding)
+    single = Tiny()
+    exact = one_step(single, GradientAccumulator(single.parameters(), every=1), 0, 4).noise
+    assert reduced.noise is not None and exact is not None
+    assert reduced.noise.small_sqr == pytest.approx(exact.small_sqr, rel=0.02)
+
+
+def test_half_precision_learns() -> None:
+    model = Tiny().to(torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    gradients = GradientAccumulator(model.parameters())
+    losses = []
+    for _ in range(20):
+        losses.append(one_step(model, gradients, 0, 4).loss)
+        optimizer.step()
+    assert losses[-1] < 0.9 * losses[0], losses
+
+
+def test_a_step_on_nothing_is_refused() -> None:
+    model = Tiny()
+    gradients = GradientAccumulator(model.parameters())
+    with pytest.raises(RuntimeError, match="no micro-batch has ended"):
+        gradients.reduce(SMALL)
+    inputs, targets = batch(0, SMALL)
+    loss = loss_of(model(inputs), targets)
+    gradients.end_micro_batch(loss)
+    with pytest.raises(RuntimeError, match="no gradient has arrived"):
+        gradients.reduce(SMALL)
+
+
+def test_a_layer_unfrozen_later_is_trained_and_one_frozen_later_rests() -> None:
+    """As a script does between two steps, which says so to nobody: what comes is what an accumulator that is made anew
+    would give."""
+    model = Tiny()
+    first, second = model.blocks["0"], model.blocks["1"]
+    first.requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.5)
+    gradients = GradientAccumulator([model], every=1)
+    one_step(model, gradients, 0, 4)
+    optimizer.step()
+    first.requires_grad_(True)
+    second.requires_grad_(False)
+    resting = [parameter.detach().clone() for parameter in second.parameters()]
+    twin = copy.deepcopy(model)
+    reduced = one_step(model, gradients, 8, 4)
+    expected = one_step(twin, GradientAccumulator([twin], every=1), 8, 4)
+    assert reduced.noise is not None and reduced.noise == expected.noise
+    for (name, parameter), other in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert (parameter.grad is None) == name.startswith("blocks.1")
+        assert parameter.grad is None or torch.equal(parameter.grad, other.grad), name
+    optimizer.step()
+    assert all(torch.equal(now, then) for now, then in zip(second.parameters(), resting, strict=True))
+    one_step(model, gradients, 16, 4)
+    assert all(parameter.grad is not None for parameter in first.parameters())
+
+
+def test_slices_of_other_parameters_are_refused() -> None:
+    model = Tiny()
+    gradients = GradientAccumulator(model.parameters(), shard=True)
+    model.blocks["0"].requires_grad_(False)
+    with pytest.raises(RuntimeError, match="make both anew"):
+        one_step(model, gradients, 0, 4)

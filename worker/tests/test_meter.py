@@ -168,6 +168,31 @@ def test_a_mean_gradient_that_nobody_told_gives_no_sample() -> None:
         assert meter.measure(SMALL).unmeasured is Unmeasured.NO_MEAN
 
 
+def backwards(meter: NoiseMeter, model: Tiny, times: int = 1) -> None:
+    """A step of four micro-batches, each passed back so many times in equal parts."""
+    model.zero_grad()
+    for start in range(0, GLOBAL, SMALL):
+        inputs, targets = batch(start, SMALL)
+        for _ in range(times):
+            (loss_of(model(inputs), targets) / times).backward()
+
+
+def test_micro_batches_that_come_more_often_than_told_give_no_sample(caplog: pytest.LogCaptureFixture) -> None:
+    """Counted as they came, a skipped `measure` would double the noise, and two backward passes a micro-batch halve it."""
+    model, count = Tiny(), GLOBAL // SMALL
+    meter = NoiseMeter(model, every=1)
+    backwards(meter, model)
+    backwards(meter, model)
+    assert meter.measure(SMALL, micro_batches=count).unmeasured is Unmeasured.MISCOUNTED
+    backwards(meter, model, times=2)
+    assert meter.measure(SMALL, micro_batches=count).unmeasured is Unmeasured.MISCOUNTED
+    assert caplog.text.count("no noise is measured") == 1
+    backwards(meter, model)
+    measured = meter.measure(SMALL, micro_batches=count)
+    assert measured.noise is not None
+    assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=1e-5)
+
+
 def test_listening_changes_no_gradient() -> None:
     def gradients(listen: Callable[[nn.Module], object]) -> list[torch.Tensor]:
         model = Tiny()

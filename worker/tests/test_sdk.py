@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from agent import JOB, FakeAgent, environment
 
 import headway
@@ -190,6 +192,76 @@ def test_sigterm_means_stop_with_a_checkpoint(agent: FakeAgent) -> None:
         assert stop == headway.Stop(checkpoint=True, signalled=True) and stop.exit_code == 143
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_handler_of_the_scripts_own_is_called_as_well_and_is_back_after_close(agent: FakeAgent) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    heard: list[int] = []
+
+    def own(number: int, _frame: object) -> None:
+        heard.append(number)
+
+    try:
+        signal.signal(signal.SIGTERM, own)
+        headway.init()
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == [signal.SIGTERM] and isinstance(headway.poll(), headway.Stop)
+        headway.close(timeout_s=0.0)
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_a_second_init_is_refused_and_one_off_the_main_thread_says_what_it_cannot_do(
+    agent: FakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=headway.init)
+    thread.start()
+    thread.join()
+    assert headway.joined() is not None and signal.getsignal(signal.SIGTERM) is before
+    assert "SIGTERM ends this process before it is asked to save" in caplog.text
+    with pytest.raises(RuntimeError, match="called before"):
+        headway.init()
+
+
+def test_numbers_of_any_library_are_reported(agent: FakeAgent) -> None:
+    headway.init()
+    headway.report(
+        step=np.int64(3),
+        samples_seen=torch.tensor(48),
+        tokens=np.float32(1024.0),
+        duration_s=torch.tensor(0.5, dtype=torch.float64),
+        steps=np.uint8(1),
+        loss=torch.tensor([2.5]),
+        memory_peak=np.float64(4096.0),
+    )
+    agent.serve(lambda: bool(agent.of("step")))
+    told = agent.of("step")[0]
+    assert (told["step"], told["samples_seen"], told["tokens"], told["steps"]) == (3, 48, 1024, 1)
+    assert (told["duration_s"], told["loss"], told["memory_peak"]) == (0.5, 2.5, 4096)
+
+
+def test_what_is_no_number_is_refused_by_name_and_breaks_nothing_after_it(
+    agent: FakeAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(TypeError, match="samples_seen must be a number, not str"):
+        headway.report(step=1, samples_seen="many", tokens=1, duration_s=0.5)  # type: ignore[arg-type]
+    headway.init()
+    for step in range(40):
+        report(step)
+    with pytest.raises(TypeError, match="loss must be a number, not list"):
+        headway.report(step=40, samples_seen=1, tokens=1, duration_s=0.5, loss=[2.5])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"step must be a whole number, not 1\.5"):
+        headway.report(step=1.5, samples_seen=1, tokens=1, duration_s=0.5)
+    for _ in range(2):
+        headway.report(step=41, samples_seen=1, tokens=1, duration_s=float("nan"))
+    assert caplog.text.count("duration_s is nan") == 1
+    headway.report(step=42, samples_seen=1, tokens=1, duration_s=0.5, loss=np.float32(100.0))
+    agent.serve(lambda: bool(agent.of("loss_anomaly")))
+    assert agent.of("loss_anomaly")[0]["step"] == 42, "what is usual was not forgotten"
+    agent.serve(lambda: agent.of("step")[-1]["step"] == 42)
+    assert all(told["step"] not in (40, 41) for told in agent.of("step"))
 
 
 def test_heartbeats_come_without_any_step(agent: FakeAgent) -> None:

@@ -13,12 +13,15 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 from headway.anomaly import LossWatch
 from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Stop, parse_directive
 from headway.noise import NoiseSample
+from headway.numbers import Number, complain, real, whole
 from headway.transport import Transport
 from headway.window import StepSummary
 
@@ -41,6 +44,7 @@ class _Session:
         self._revision = -1
         self._checkpoint = False
         self._terminated = False
+        self._before: Callable[[int, FrameType | None], Any] | int | None = None
         self._transport: Transport | None = None
         self._losses = LossWatch()
         self._startup_s = environment.startup_s
@@ -114,11 +118,28 @@ class _Session:
                 return Checkpoint()
         return None
 
-    def terminate(self) -> None:
-        """From a signal handler: touches one flag, takes no lock."""
+    def handle_sigterm(self) -> None:
+        if not _is_main_thread():
+            log.warning(
+                "headway.init was not called on the main thread: SIGTERM ends this process before it is asked to save"
+            )
+            return
+        self._before = signal.getsignal(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        """Touches one flag, takes no lock."""
         self._terminated = True
+        if callable(self._before):
+            self._before(number, frame)
+
+    def _let_go_of_sigterm(self) -> None:
+        """Unless the script has put another handler in the place of ours."""
+        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
+            signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
 
     def close(self, timeout_s: float) -> None:
+        self._let_go_of_sigterm()
         if self._transport is not None:
             self._transport.close(timeout_s)
             self._transport = None
@@ -137,6 +158,10 @@ class _Session:
                     self._configure = directive
 
 
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 _session: _Session | None = None
 
 
@@ -146,16 +171,20 @@ def init(
     """Joins the Headway job this process was launched for; None (and every later call a no-op) outside Headway.
 
     `batch` and `layout` say how the script takes a change: "live", "restart" or "never". With `handle_sigterm`,
-    SIGTERM makes `poll` return `Stop(checkpoint=True, signalled=True)` instead of ending the process.
+    SIGTERM makes `poll` return `Stop(checkpoint=True, signalled=True)` instead of ending the process; a handler that the
+    script had before is called as well, and is in place again after `close`. Python lets only the main thread do that.
+
+    Raises RuntimeError where this process has joined already and has not left by `close`.
     """
     global _session
+    if _session is not None:
+        raise RuntimeError("headway.init was called before in this process: call it once, or headway.close() between")
     environment = Environment.read(os.environ)
     if environment is None:
         return None
     _session = _Session(environment, {"batch": batch, "layout": layout}, heartbeat_s)
-    if handle_sigterm and threading.current_thread() is threading.main_thread():
-        session = _session
-        signal.signal(signal.SIGTERM, lambda *_: session.terminate())
+    if handle_sigterm:
+        _session.handle_sigterm()
     return environment
 
 
@@ -171,18 +200,21 @@ def poll() -> Directive | None:
 
 def report(
     *,
-    step: int,
-    samples_seen: int,
-    tokens: int,
-    duration_s: float,
-    steps: int = 1,
+    step: Number,
+    samples_seen: Number,
+    tokens: Number,
+    duration_s: Number,
+    steps: Number = 1,
     configuration: Configuration | None = None,
-    loss: float | None = None,
+    loss: Number | None = None,
     noise: NoiseSample | None = None,
     preconditioned: NoiseSample | None = None,
-    memory_peak: int | None = None,
+    memory_peak: Number | None = None,
 ) -> None:
     """Tells of finished optimizer steps: about once a second, see `StepWindow`. Old reports give way to new ones.
+
+    Numbers may be of any library. What is no number raises, with its name and outside Headway too; of a duration that
+    is not finite nothing is reported, which is said once.
 
     A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides. `noise` are the
     squares of the gradients as they are, `preconditioned` of the gradients as Adam scales them: the job goes by one.
@@ -190,29 +222,29 @@ def report(
     `memory_peak`: most bytes of device memory held since this configuration began on the fullest GPU known, as
     `torch.cuda.max_memory_reserved()`.
     """
+    counts = {"step": step, "steps": steps, "samples_seen": samples_seen, "tokens": tokens}
+    message: dict[str, Any] = {"type": "step", **{name: whole(name, count) for name, count in counts.items()}}
+    took = real("duration_s", duration_s)
+    lost = None if loss is None else real("loss", loss)
+    peak = None if memory_peak is None else whole("memory_peak", memory_peak)
     if _session is None:
         return
-    message: dict[str, Any] = {
-        "type": "step",
-        "step": step,
-        "steps": steps,
-        "samples_seen": samples_seen,
-        "tokens": tokens,
-        "duration_s": duration_s,
-    }
+    if lost is not None:
+        _session.loss(message["step"], lost)
+    if not math.isfinite(took) or took < 0.0:
+        return complain("duration_s", took)
+    message["duration_s"] = took
     configuration = configuration or _session.configuration
     if configuration is not None:
         message["configuration"] = configuration.to_json()
-    if loss is not None:
-        _session.loss(step, loss)
-        if math.isfinite(loss):
-            message["loss"] = loss
+    if lost is not None and math.isfinite(lost):
+        message["loss"] = lost
     if noise is not None and noise.is_finite():
         message["noise"] = noise.to_json()
     if preconditioned is not None and preconditioned.is_finite():
         message["preconditioned"] = preconditioned.to_json()
-    if memory_peak is not None and memory_peak > 0:
-        message["memory_peak"] = int(memory_peak)
+    if peak is not None and peak > 0:
+        message["memory_peak"] = peak
     _session.send(message, droppable=True)
 
 
@@ -221,20 +253,22 @@ def report_steps(summary: StepSummary, memory_peak: int | None = None) -> None:
     report(**vars(summary), memory_peak=memory_peak)
 
 
-def loss(step: int, value: float) -> None:
+def loss(step: Number, value: Number) -> None:
     """Looks at the loss of a step that is not reported, such as one given up because it is no number: an odd one is
     told."""
+    at, lost = whole("step", step), real("value", value)
     if _session is not None:
-        _session.loss(step, value)
+        _session.loss(at, lost)
 
 
-def busy(seconds: float, *, steps: int = 1) -> None:
+def busy(seconds: Number, *, steps: Number = 1) -> None:
     """Tells how long this rank worked on a step, without waiting for others: that is how stragglers are found.
 
     Call it on every rank, at every step; it costs one message a second.
     """
-    if _session is not None and math.isfinite(seconds) and seconds >= 0.0 and steps > 0:
-        _session.busy(seconds, steps)
+    worked, count = real("seconds", seconds), whole("steps", steps)
+    if _session is not None and math.isfinite(worked) and worked >= 0.0 and count > 0:
+        _session.busy(worked, count)
 
 
 def phases(durations_s: dict[str, float]) -> None:

@@ -24,9 +24,12 @@ import headway
 from headway.torch import Asked, StepReporter
 
 
-def follow(trainer: Trainer, sequence_length: int, every: int = 4) -> str | None:
-    """Attaches Headway to a Trainer; returns the checkpoint to resume from. A no-op outside a Headway job."""
-    environment = headway.init(batch="restart", layout="restart")
+def follow(trainer: Trainer, sequence_length: int, every: int = 4, handle_sigterm: bool = True) -> str | None:
+    """Attaches Headway to a Trainer; returns the checkpoint to resume from. A no-op outside a Headway job.
+
+    `handle_sigterm`: see `headway.init`, which a script that has called it itself need not have repeated.
+    """
+    environment = headway.joined() or headway.init(batch="restart", layout="restart", handle_sigterm=handle_sigterm)
     if environment is None:
         return None
     if environment.checkpoint_dir is not None:

@@ -1,7 +1,7 @@
 """Gradient accumulation that owns the step's gradients, reduces them over replicas and measures the noise on the way.
 
 Each micro-batch's gradient is squared as autograd delivers it, parameter by parameter, before it joins a flat buffer in
-single precision; so a step over dp replicas with M micro-batches each yields K = dp·M small batches whatever the
+single precision (in double where any parameter has that); so a step over dp replicas with M micro-batches each yields K = dp·M small batches whatever the
 layout, and the same sample in every layout with the same micro-batch. It replaces DistributedDataParallel, whose
 reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and only measured here.
 """
@@ -94,31 +94,67 @@ class GradientAccumulator:
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
         parts = list(parts)
-        modules = [part for part in parts if isinstance(part, nn.Module)]
+        self._modules = [part for part in parts if isinstance(part, nn.Module)]
         given = [part.parameters() if isinstance(part, nn.Module) else [part] for part in parts]
-        everything = unique(itertools.chain.from_iterable(given))
-        sharded = sharded_parameters(modules)
-        self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
-        self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
-        self._device = local(everything[0]).device
-        self.shard, self._every, self._preconditioner = shard, every, preconditioner
-        if preconditioner is not None and (shard or sharded) and not preconditioner.gathers:
-            raise UnknownLayout("the second moment is sharded over replicas, but micro-batches' gradients are whole")
-        self._allocate()
-        self._slots = {id(slot.parameter): slot for slot in self._slot(summed)}
-        self._pieces = self._runs()
-        self._squares = Squares(self._device)
-        self._losses = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._given = list(itertools.chain.from_iterable(given))
+        self.shard, self._every, self._preconditioner, self._summed = shard, every, preconditioner, summed
         self._pending: dict[int, Tensor] = {}
         self._pending_bytes = 0
         self._count = self._steps = 0
         self.not_finite = 0
-        self._hooks: list[RemovableHandle] = [
+        self._hooks: list[RemovableHandle] = []
+        self._attach()
+        if preconditioner is not None and (shard or self._fully_sharded) and not preconditioner.gathers:
+            self.close()
+            raise UnknownLayout("the second moment is sharded over replicas, but micro-batches' gradients are whole")
+        self._squares = Squares(self._device)
+        self._losses = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._reset()
+
+    def _attach(self) -> None:
+        """Takes the gradients of what is trained now."""
+        self._trained = self._trained_now()
+        everything = unique(self._given)
+        sharded = sharded_parameters(self._modules)
+        self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
+        self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
+        self._device = local(everything[0]).device
+        self._allocate()
+        self._slots = {id(slot.parameter): slot for slot in self._slot(self._summed)}
+        self._pieces = self._runs()
+        self._hooks = [
             each.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
             for each in self.parameters
         ]
-        self._hooks += watch(modules, self._listen)
-        self._reset()
+        self._hooks += watch(self._modules, self._listen)
+
+    def _trained_now(self) -> list[bool]:
+        return [parameter.requires_grad for parameter in self._given]
+
+    @torch.no_grad()
+    def _look_again(self) -> None:
+        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first micro-batch, when the gradients of what is
+        new have come to lie in `p.grad`."""
+        if self._trained_now() == self._trained:
+            return
+        if self.shard:
+            raise RuntimeError(
+                "parameters were frozen or unfrozen since the accumulator was made, and its slices with the optimizer's"
+                " states are of what was trained then: make both anew"
+            )
+        self._flush()
+        before = self._slots
+        self.close()
+        self._attach()
+        for key, slot in self._slots.items():
+            if key in before:
+                slot.view.copy_(before[key].view)
+                slot.terms = before[key].terms
+            elif slot.parameter.grad is not None:
+                self._take(slot.parameter)
+        for key, slot in before.items():
+            if key not in self._slots:
+                slot.parameter.grad = None
 
     def close(self) -> None:
         """Lets go of the parameters, so that another accumulator may take them."""
@@ -132,6 +168,8 @@ class GradientAccumulator:
 
     def end_micro_batch(self, loss: Tensor | None = None) -> None:
         """One more micro-batch is done. `loss` is its mean loss, on the ranks that know it."""
+        if self._count == 0:
+            self._look_again()
         self._flush()
         if loss is not None:
             self._losses += local(loss.detach()) / self.ranks.loss_copies
@@ -143,8 +181,11 @@ class GradientAccumulator:
 
         `gradient_scale`: the factor every loss was multiplied by, as for half precision. `extra` rides along in the one
         small all-reduce of the whole world; all ranks must give equally many.
+
+        Raises RuntimeError where there is nothing to reduce: the optimizer would step on nothing.
         """
         self._flush()
+        self._require_gradients()
         count = self.ranks.replicas * self._count
         measuring = self.measuring
         self._sum_terms(measuring)
@@ -182,7 +223,7 @@ class GradientAccumulator:
         norm = reduced.gradient_sqr**0.5
         if norm > max_norm:
             self.mean *= max_norm / norm
-            for gradient in self._reduced_elsewhere():
+            for gradient in [*self._reduced_elsewhere(), *self._copied()]:
                 gradient *= max_norm / norm
 
     def clear(self) -> None:
@@ -196,6 +237,7 @@ class GradientAccumulator:
         self._squares.clear()
         self._losses.zero_()
         self._count = 0
+        self._arrived = False
         for parameter in itertools.chain(self.parameters, self._fully_sharded):
             parameter.grad = None
 
@@ -209,7 +251,9 @@ class GradientAccumulator:
         total = sum(local(parameter).numel() for parameter in self.parameters)
         replicas = self.ranks.replicas if self.shard else 1
         padded = -(-total // replicas) * replicas
-        self._flat = torch.zeros(padded, device=self._device)
+        precise = any(local(parameter).dtype == torch.float64 for parameter in self.parameters)
+        dtype = torch.float64 if precise else torch.float32
+        self._flat = torch.zeros(padded, dtype=dtype, device=self._device)
         self.mean = self._flat.new_zeros(padded // replicas) if self.shard else self._flat
 
     def _slot(self, summed: Sequence[Summed]) -> list[_Slot]:
@@ -249,6 +293,7 @@ class GradientAccumulator:
 
     def _take(self, parameter: nn.Parameter) -> None:
         """Autograd has the parameter's gradient of one micro-batch complete."""
+        self._arrived = True
         gradient = parameter.grad
         assert gradient is not None, "the hook runs after accumulation"
         parameter.grad = None
@@ -322,8 +367,24 @@ class GradientAccumulator:
         if self.shard:
             return
         for slot in self._slots.values():
-            if slot.parameter.dtype == slot.view.dtype:
-                slot.parameter.grad = _as_placed(slot.view, slot.parameter)
+            # Autograd wants a gradient in the parameter's own numbers: half-precision parameters have a copy.
+            slot.parameter.grad = _as_placed(slot.view.to(local(slot.parameter).dtype), slot.parameter)
+
+    def _require_gradients(self) -> None:
+        if self._count == 0:
+            raise RuntimeError("no micro-batch has ended since the last step: call end_micro_batch after each backward")
+        if not self._arrived and not self._reduced_elsewhere() and (self.parameters or self._fully_sharded):
+            raise RuntimeError(
+                "no gradient has arrived: backward did not reach the parameters that were given, or they were taken by"
+                " another accumulator since"
+            )
+
+    def _copied(self) -> list[Tensor]:
+        """Gradients that are no views of `mean`."""
+        if self.shard:
+            return []
+        grads = [slot.parameter.grad for slot in self._slots.values() if slot.parameter.dtype != slot.view.dtype]
+        return [local(gradient) for gradient in grads if gradient is not None]
 
     def _reduced_elsewhere(self) -> list[Tensor]:
         return [local(parameter.grad) for parameter in self._fully_sharded if parameter.grad is not None]

@@ -7,6 +7,7 @@ reduced, so the small batch is the micro-batch in every layout.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from headway.noise import NoiseSample
 from headway.torch.ranks import Ranks, local, placed_like, unique
 from headway.torch.squares import EVERY, RAW, Piece, Squares, StepSquares, Unmeasured, norms
 from headway.torch.unsharded import sharded_parameters, watch
+
+log = logging.getLogger("headway")
 
 PENDING = 256
 
@@ -51,6 +54,7 @@ class NoiseMeter:
         self._pending = 0
         self._seen: Counter[int] = Counter()
         self._steps = 0
+        self._complained = False
         self.not_finite = 0
         gathered_by_fsdp = sharded_parameters(modules)
         self._hooks = [self._listen(each) for each in self._parameters if id(each) not in gathered_by_fsdp]
@@ -77,6 +81,9 @@ class NoiseMeter:
     ) -> Measured:
         """Ends a step. Call it on every rank after the last backward, before unscaling, clipping and the optimizer.
 
+        Without a sample where parameters were heard more or less often than there were `micro_batches`: after a step
+        without `measure`, or of several backward passes for a micro-batch, which would be counted as that many.
+
         `micro_batch`: sequences per micro-batch. `gradient_scale`: the factor on each micro-batch's mean loss, such as
         1/accumulation, times the scale of half precision. `micro_batches`: per replica; by default, how often the
         busiest parameter was heard. `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a
@@ -86,21 +93,36 @@ class NoiseMeter:
         if not self.measuring:
             self._steps += 1
             return Measured(unmeasured=Unmeasured.NOT_DUE, extra=self.sum_over_world(extra))
-        heard = micro_batches if micro_batches is not None else max(self._seen.values(), default=0)
+        seen = max(self._seen.values(), default=0)
+        heard = micro_batches if micro_batches is not None else seen
         self._flush()
         small = self._squares.sums[RAW] / gradient_scale**2
         big = torch.zeros_like(small) if gradient_norm is not None else self._mean_square(heard * gradient_scale)
-        small_sum, big_sqr, *extra_sums = self.sum_over_world(extra, [small, big])
+        miscounted = small.new_tensor(float(0 < seen != heard))
+        small_sum, big_sqr, miscounts, *extra_sums = self.sum_over_world(extra, [small, big, miscounted])
         self._squares.clear()
         self._seen.clear()
         self._steps += 1
         if gradient_norm is not None:
             big_sqr = float(gradient_norm) ** 2
         sample = StepSquares(small_sum, big_sqr).sample(micro_batch, self.ranks.replicas * heard)
+        if miscounts:
+            sample = Unmeasured.MISCOUNTED
+            self._complain(seen, heard)
         self.not_finite += sample is Unmeasured.NOT_FINITE
         if isinstance(sample, NoiseSample):
             return Measured(sample, extra=tuple(extra_sums))
         return Measured(unmeasured=sample, extra=tuple(extra_sums))
+
+    def _complain(self, seen: int, told: int) -> None:
+        if not self._complained:
+            self._complained = True
+            log.warning(
+                "no noise is measured: gradients came %d times in a step of %d micro-batches (said once). Call measure at"
+                " every step, and give micro_batches as often as backward runs, each for as many sequences",
+                seen,
+                told,
+            )
 
     def sum_over_world(self, values: Sequence[float], squares: Sequence[Tensor] = ()) -> tuple[float, ...]:
         """Squares and then values, in one all-reduce; none where there is nothing to sum."""

@@ -25,6 +25,7 @@ class Unmeasured(enum.Enum):
     NOT_DUE = "not due at this cadence"
     ONE_SMALL_BATCH = "one small batch: data-parallel degree times accumulation is 1"
     NOT_FINITE = "a gradient is not finite"
+    MISCOUNTED = "gradients came more or less often than there were micro-batches"
     NO_MEAN = "nobody told the mean gradient: it is not in p.grad, and no norm of it was given"
 
 
@@ -67,10 +68,12 @@ class Squares:
 def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """Whose squares add up to the tensors'. Each is of a piece, summed in single precision, as a GPU's kernel does by
     itself: as good as double precision of the whole to 10⁻⁶, and several times as fast on a CPU."""
+    # Never narrower than what is summed.
+    dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
     if tensors[0].device.type != "cpu":
-        return torch._foreach_norm(tensors, 2.0, torch.float32)
+        return torch._foreach_norm(tensors, 2.0, dtype)
     pieces = [piece for tensor in tensors for piece in tensor.reshape(-1).split(PIECE)]
-    found = torch._foreach_norm(pieces, 2.0, torch.float32)
+    found = torch._foreach_norm(pieces, 2.0, dtype)
     # The squares of a loss scaled beyond reason.
     return found if torch.stack(found).isfinite().all() else torch._foreach_norm(pieces, 2.0, torch.float64)
 
