@@ -193,6 +193,27 @@ def test_micro_batches_that_come_more_often_than_told_give_no_sample(caplog: pyt
     assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=1e-5)
 
 
+def test_a_mean_that_was_scaled_before_it_was_measured_gives_no_sample(caplog: pytest.LogCaptureFixture) -> None:
+    """As by a pipeline's schedule with scale_grads=True, or by clipping."""
+    model, count = Tiny(), GLOBAL // SMALL
+    meter = NoiseMeter(model, every=1)
+    found = []
+    for step in range(40):
+        model.zero_grad()
+        for start in range(step * GLOBAL, (step + 1) * GLOBAL, SMALL):
+            inputs, targets = batch(start, SMALL)
+            loss_of(model(inputs), targets).backward()
+        for parameter in model.parameters():
+            parameter.grad /= count**2
+        found.append(meter.measure(SMALL, micro_batches=count).unmeasured)
+    assert found[-1] is Unmeasured.CONTRADICTORY and caplog.text.count("not the mean of the micro-batches'") == 1
+    larger = NoiseMeter(model, every=1)
+    backwards(larger, model)
+    for parameter in model.parameters():
+        parameter.grad *= count
+    assert larger.measure(SMALL, micro_batches=count).unmeasured is Unmeasured.CONTRADICTORY
+
+
 def test_listening_changes_no_gradient() -> None:
     def gradients(listen: Callable[[nn.Module], object]) -> list[torch.Tensor]:
         model = Tiny()

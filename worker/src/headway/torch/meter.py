@@ -19,7 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
 from headway.torch.ranks import Ranks, local, placed_like, unique
-from headway.torch.squares import EVERY, RAW, Piece, Squares, StepSquares, Unmeasured, norms
+from headway.torch.squares import EVERY, RAW, Contradiction, Piece, Squares, StepSquares, Unmeasured, norms
 from headway.torch.unsharded import sharded_parameters, watch
 
 log = logging.getLogger("headway")
@@ -54,7 +54,8 @@ class NoiseMeter:
         self._pending = 0
         self._seen: Counter[int] = Counter()
         self._steps = 0
-        self._complained = False
+        self._complained: set[str] = set()
+        self._contradiction = Contradiction()
         self.not_finite = 0
         gathered_by_fsdp = sharded_parameters(modules)
         self._hooks = [self._listen(each) for each in self._parameters if id(each) not in gathered_by_fsdp]
@@ -81,8 +82,9 @@ class NoiseMeter:
     ) -> Measured:
         """Ends a step. Call it on every rank after the last backward, before unscaling, clipping and the optimizer.
 
-        Without a sample where parameters were heard more or less often than there were `micro_batches`: after a step
-        without `measure`, or of several backward passes for a micro-batch, which would be counted as that many.
+        Without a sample, which is said once, where parameters were heard more or less often than there were
+        `micro_batches` (after a step without `measure`, or of several backward passes for a micro-batch), and where the
+        mean gradient cannot be the mean of what was heard.
 
         `micro_batch`: sequences per micro-batch. `gradient_scale`: the factor on each micro-batch's mean loss, such as
         1/accumulation, times the scale of half precision. `micro_batches`: per replica; by default, how often the
@@ -108,21 +110,26 @@ class NoiseMeter:
         sample = StepSquares(small_sum, big_sqr).sample(micro_batch, self.ranks.replicas * heard)
         if miscounts:
             sample = Unmeasured.MISCOUNTED
-            self._complain(seen, heard)
+            self._complain(
+                f"gradients came {seen} times in a step of {heard} micro-batches. Call measure at every step, and give"
+                " micro_batches as often as backward runs, each for as many sequences"
+            )
+        elif isinstance(sample, NoiseSample) and self._contradiction.found(sample):
+            sample = Unmeasured.CONTRADICTORY
+            self._complain(
+                "the mean gradient is not the mean of the micro-batches' gradients. Measure before clipping and unscaling,"
+                " and give gradient_scale as the factor on each micro-batch's mean loss; a pipeline's schedule that"
+                " divides by the micro-batches itself (scale_grads=True) must not"
+            )
         self.not_finite += sample is Unmeasured.NOT_FINITE
         if isinstance(sample, NoiseSample):
             return Measured(sample, extra=tuple(extra_sums))
         return Measured(unmeasured=sample, extra=tuple(extra_sums))
 
-    def _complain(self, seen: int, told: int) -> None:
-        if not self._complained:
-            self._complained = True
-            log.warning(
-                "no noise is measured: gradients came %d times in a step of %d micro-batches (said once). Call measure at"
-                " every step, and give micro_batches as often as backward runs, each for as many sequences",
-                seen,
-                told,
-            )
+    def _complain(self, why: str) -> None:
+        if why not in self._complained:
+            self._complained.add(why)
+            log.warning("no noise is measured (said once): %s", why)
 
     def sum_over_world(self, values: Sequence[float], squares: Sequence[Tensor] = ()) -> tuple[float, ...]:
         """Squares and then values, in one all-reduce; none where there is nothing to sum."""

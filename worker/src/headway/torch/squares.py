@@ -25,6 +25,7 @@ class Unmeasured(enum.Enum):
     NOT_DUE = "not due at this cadence"
     ONE_SMALL_BATCH = "one small batch: data-parallel degree times accumulation is 1"
     NOT_FINITE = "a gradient is not finite"
+    CONTRADICTORY = "the mean gradient is not the mean of the micro-batches' gradients that were heard"
     MISCOUNTED = "gradients came more or less often than there were micro-batches"
     NO_MEAN = "nobody told the mean gradient: it is not in p.grad, and no norm of it was given"
 
@@ -97,6 +98,26 @@ class StepSquares:
             return Unmeasured.NO_MEAN
         sample = NoiseSample(self.small_sum / count, self.big, float(micro_batch), float(micro_batch * count))
         return sample if sample.is_finite() else Unmeasured.NOT_FINITE
+
+
+class Contradiction:
+    """Whether a mean gradient can be that of the small batches that were heard. Times their number K, its square over the mean of theirs is K at most, and
+    over many steps 1 at least: of K independent gradients noise alone leaves so much. Less means that it was scaled down
+    before it was measured: by a pipeline's schedule that divides by the micro-batches itself, by clipping, by unscaling."""
+
+    STEPS = 32
+    LEAST = 0.4
+    MOST = 1.01
+
+    def __init__(self) -> None:
+        self._steps, self._mean = 0, 0.0
+
+    def found(self, sample: NoiseSample) -> bool:
+        count = sample.big_batch / sample.small_batch
+        share = count * sample.big_sqr / sample.small_sqr if sample.small_sqr > 0.0 else 1.0
+        self._steps += 1
+        self._mean += (share - self._mean) / min(self._steps, 2 * self.STEPS)
+        return share > self.MOST * count or (self._steps >= self.STEPS and self._mean < self.LEAST)
 
 
 SecondMoment = Callable[[torch.nn.Parameter], Tensor | None]
