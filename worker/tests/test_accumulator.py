@@ -294,6 +294,12 @@ def test_a_layer_unfrozen_later_is_trained_and_one_frozen_later_rests() -> None:
     assert all(torch.equal(now, then) for now, then in zip(second.parameters(), resting, strict=True))
     one_step(model, gradients, 16, 4)
     assert all(parameter.grad is not None for parameter in first.parameters())
+    model.requires_grad_(False)
+    gradients.clear()
+    gradients.end_micro_batch(torch.tensor(1.0))
+    assert gradients.reduce(SMALL).gradient_sqr == 0.0, "nothing is trained for a while"
+    model.requires_grad_(True)
+    assert one_step(model, gradients, 24, 4).gradient_sqr > 0.0
 
 
 def test_slices_of_other_parameters_are_refused() -> None:

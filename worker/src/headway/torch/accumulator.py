@@ -118,7 +118,7 @@ class GradientAccumulator:
         sharded = sharded_parameters(self._modules)
         self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
         self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
-        self._device = local(everything[0]).device
+        self._device = local(self._given[0]).device
         self._allocate()
         self._slots = {id(slot.parameter): slot for slot in self._slot(self._summed)}
         self._pieces = self._runs()
