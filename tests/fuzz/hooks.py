@@ -71,6 +71,9 @@ def before_call(context, case, kwargs):
     case.body = tame(case.body)
     if case.query and "follow" in case.query:
         case.query["follow"] = "false"
+    # A node whose authority is retired is shut out; what is as long as a fingerprint was read in an answer.
+    if operation == "retire_node_authority" and len(str(case.path_parameters["fingerprint"])) >= 32:
+        case.path_parameters["fingerprint"] = str(case.path_parameters["fingerprint"])[:31]
 
 
 @schemathesis.hook
