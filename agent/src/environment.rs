@@ -309,7 +309,7 @@ fn visible_devices(inventory: &NodeInventory, share: &Share<'_>) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use headway_types::{CheckpointRef, Sequences};
+    use headway_types::{CheckpointRef, Configuration, Sequences};
 
     use super::*;
     use crate::node::tests::fixture;
@@ -355,6 +355,31 @@ mod tests {
         let lasting = member.lasting.unwrap();
         let names: Vec<&str> = lasting.keys().map(String::as_str).collect();
         assert_eq!(names, ["GLOO_SOCKET_IFNAME", "MINE", "OMP_NUM_THREADS", "PATH", "PYTHONUNBUFFERED"]);
+    }
+
+    #[test]
+    fn a_script_is_told_where_its_stages_are_uneven() {
+        let inventory = fixture::inventory(2);
+        let mut order = fixture::order(&inventory, 3, "echo {uneven_stages} {offload}");
+        let shape = headway_api::spec::read_model("llama-3.1-405b").unwrap();
+        order.model = Some((shape, headway_types::spec::Precision::Bf16));
+        let inherited = BTreeMap::new();
+        let (socket, headway) = (Path::new("/run/s"), Path::new("/bin/headway"));
+        let host = Host { inventory: &inventory, socket, python: "py", headway, inherited: &inherited };
+        for (pp, vpp, told) in [(1, 1, "false"), (2, 1, "false"), (2, 2, "true"), (8, 1, "true")] {
+            let execution = Execution { vpp, ..Execution::PLAIN };
+            let layout = Layout { pp, execution, ..Layout::single() };
+            order.configuration = Some(Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(8) });
+            let share = Share::of(&order, inventory.node).unwrap();
+            let member = super::members(&order, &share, 4242, "s3cret", &host).unwrap().remove(0);
+            assert_eq!(
+                member.variables.get("HEADWAY_UNEVEN_STAGES").map(String::as_str),
+                Some(told),
+                "pp {pp} vpp {vpp}"
+            );
+            assert_eq!(member.variables.get("HEADWAY_OFFLOAD").map(String::as_str), Some("none"));
+            assert_eq!(member.argv, ["sh", "-c", &format!("echo {told} none")]);
+        }
     }
 
     #[test]

@@ -43,6 +43,7 @@ use section::{Findings, Section, kind};
 pub use bounds::{BOUNDS, Bound, ELSEWHERE, Form, MOST_JOBS, MOST_TEXT};
 pub use config_json::{ImportError, import};
 pub use echo::to_json;
+pub use model::is_file as is_model_file;
 pub use quantity::duration;
 pub use secrets::is_secret_name;
 pub use section::{COUNT_AT_MOST, nearest};

@@ -113,43 +113,30 @@ impl Writer {
             }
             return;
         }
-        log(answered(self.store.add_series(&gathered.points)).await, "measurements lost");
-        log(answered(self.store.save_models(self.clock.now(), &gathered.models)).await, "models lost");
+        tell(self.store.add_series(&gathered.points), "measurements lost").await;
+        tell(self.store.save_models(self.clock.now(), &gathered.models), "models lost").await;
     }
 
     async fn prune(&self) {
         let now = self.clock.now();
-        log(answered(self.store.prune_series(now)).await, "measurements not pruned");
-        log(answered(self.store.prune_idempotency_keys(now - self.keys_kept)).await, "idempotency keys not pruned");
-        log(
-            answered(self.store.prune_plan_inputs(now - self.retention.plan_inputs)).await,
-            "inputs of plans not pruned",
-        );
-        log(answered(self.store.prune_pulses(now - self.retention.history)).await, "the cluster's figures not pruned");
-        log(
-            answered(self.store.prune_project_pulses(now - self.retention.history)).await,
-            "the figures of projects not pruned",
-        );
-        log(
-            answered(self.store.prune_met_expectations(now - self.retention.history)).await,
-            "what came of predictions not pruned",
-        );
-        log(
-            answered(self.store.prune_predicted_starts(now - self.retention.history)).await,
-            "predicted starts not pruned",
-        );
-        log(answered(self.store.prune_transitions(now - self.retention.history)).await, "history not pruned");
-        log(answered(self.store.prune_deliveries(now - self.retention.history)).await, "deliveries not pruned");
-        log(answered(self.store.prune_sessions(now)).await, "browser sessions not pruned");
+        tell(self.store.prune_series(now), "measurements not pruned").await;
+        tell(self.store.prune_idempotency_keys(now - self.keys_kept), "idempotency keys not pruned").await;
+        tell(self.store.prune_plan_inputs(now - self.retention.plan_inputs), "inputs of plans not pruned").await;
+        tell(self.store.prune_pulses(now - self.retention.history), "the cluster's figures not pruned").await;
+        tell(self.store.prune_project_pulses(now - self.retention.history), "the figures of projects not pruned").await;
+        tell(self.store.prune_met_expectations(now - self.retention.history), "what came of predictions not pruned")
+            .await;
+        tell(self.store.prune_predicted_starts(now - self.retention.history), "predicted starts not pruned").await;
+        tell(self.store.prune_transitions(now - self.retention.history), "history not pruned").await;
+        tell(self.store.prune_deliveries(now - self.retention.history), "deliveries not pruned").await;
+        tell(self.store.prune_sessions(now), "browser sessions not pruned").await;
     }
 
     /// Some of the plans that are past their time, oldest first; true where there may be more.
     async fn prune_plans(&self) -> bool {
         let before = self.clock.now() - self.retention.plans;
-        let pruned = answered(self.store.prune_plans(before, PLANS_AT_A_TIME)).await;
-        let more = matches!(pruned, Ok(count) if count == u64::from(PLANS_AT_A_TIME));
-        log(pruned, "plans not pruned");
-        more
+        let pruned = tell(self.store.prune_plans(before, PLANS_AT_A_TIME), "plans not pruned").await;
+        pruned == Some(u64::from(PLANS_AT_A_TIME))
     }
 }
 
@@ -170,10 +157,10 @@ impl Gathered {
     }
 }
 
-fn log<T>(result: Result<T, StoreError>, message: &'static str) {
-    if let Err(error) = result {
-        tracing::warn!(error = &error as &dyn std::error::Error, "{message}");
-    }
+/// What the store answers in time; else `message` is told.
+async fn tell<T>(asked: impl Future<Output = Result<T, StoreError>>, message: &'static str) -> Option<T> {
+    let told = |error: &StoreError| tracing::warn!(error = error as &dyn std::error::Error, "{message}");
+    answered(asked).await.inspect_err(told).ok()
 }
 
 #[cfg(test)]

@@ -149,6 +149,13 @@ mod tests {
 
     proptest! {
         #[test]
+        fn no_text_makes_the_import_panic(text in "\\PC{0,300}") {
+            if let Ok(config) = serde_json::from_str(&text) {
+                let _ = import(&config, None);
+            }
+        }
+
+        #[test]
         fn what_is_imported_is_a_possible_model(numbers in prop::array::uniform8(any::<u32>()), gated: bool) {
             let [hidden, heads, layers, kv, vocab, length, experts, active] = numbers;
             let text = format!(

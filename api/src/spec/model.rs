@@ -72,8 +72,9 @@ fn named(name: &str, path: &str, findings: &Findings) -> Option<ModelShape> {
     None
 }
 
-/// Whether a model is named by a file.
-pub(super) fn is_file(name: &str) -> bool {
+/// Whether a model is named by a file, which only whoever submits can read.
+#[must_use]
+pub fn is_file(name: &str) -> bool {
     name.ends_with(".json")
 }
 

@@ -7,21 +7,7 @@ use headway_types::{GpuCount, Sequences};
 use serde_json::{Map, Value, json};
 
 use super::section::Section;
-use super::training::{exact, execution};
-
-const OF_A_SIZE: [&str; 11] = [
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "vpp",
-    "schedule",
-    "sharding",
-    "recompute",
-    "sequence_parallel",
-    "offload",
-    "uneven_stages",
-];
+use super::training::{EXECUTION, exact, execution};
 
 /// Whether a key of the section names a size.
 pub(super) fn is_size(key: &str) -> bool {
@@ -52,7 +38,8 @@ fn of_size(layouts: &Section<'_>, key: &str) -> Option<(GpuCount, SizeLayouts)> 
         return None;
     };
     let (path, value) = (layouts.field(key), layouts.get(key)?);
-    let section = Section::open(&path, value, &OF_A_SIZE, &[], layouts.findings())?;
+    let known = [&["tp", "pp"], &EXECUTION[..]].concat();
+    let section = Section::open(&path, value, &known, &[], layouts.findings())?;
     let (tp, pp, execution) = (exact(&section, "tp"), exact(&section, "pp"), execution(&section, exact));
     let (tp, pp, execution) = (tp?, pp?, execution?);
     let products = tp.iter().flat_map(|tp| pp.iter().map(move |pp| u64::from(*tp) * u64::from(*pp)));

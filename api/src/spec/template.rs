@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::section::nearest;
+use super::training::EXECUTION;
 
 /// Placeholders whose value is known for every job.
 const ALWAYS: &[&str] = &[
@@ -25,23 +26,8 @@ const ALWAYS: &[&str] = &[
 ];
 /// Placeholders that only elements of an array have.
 const OF_ARRAYS: &[&str] = &["array_id", "array_name", "array_index", "array_count", "array_first", "array_last"];
-/// Placeholders of the configuration, which only a job with a training section has.
-const CONFIGURED: &[&str] = &[
-    "dp",
-    "tp",
-    "pp",
-    "cp",
-    "ep",
-    "vpp",
-    "schedule",
-    "sharding",
-    "recompute",
-    "sequence_parallel",
-    "offload",
-    "uneven_stages",
-    "micro_batch",
-    "global_batch_sequences",
-];
+/// Placeholders of the configuration, which only a job with a training section has, beside those of its execution.
+const CONFIGURED: &[&str] = &["dp", "tp", "pp", "micro_batch", "global_batch_sequences"];
 
 /// Why a template cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +51,7 @@ pub fn render(template: &str, values: &BTreeMap<String, String>) -> Result<Strin
             Piece::Text(text) => out.push_str(text),
             Piece::Name(name) => match values.get(name) {
                 Some(value) => out.push_str(value),
-                None if CONFIGURED.contains(&name) => return Err(RenderError::NotConfigured { name: name.to_owned() }),
+                None if is_configured(name) => return Err(RenderError::NotConfigured { name: name.to_owned() }),
                 None if OF_ARRAYS.contains(&name) => return Err(RenderError::NoArray { name: name.to_owned() }),
                 None => return Err(unknown(name, values.keys().map(String::as_str))),
             },
@@ -109,15 +95,19 @@ pub(super) fn check(template: &str, has: Has) -> Result<(), RenderError> {
         let Piece::Name(name) = piece else { continue };
         match name {
             _ if ALWAYS.contains(&name) => {}
-            _ if CONFIGURED.contains(&name) && !has.training => {
+            _ if is_configured(name) && !has.training => {
                 return Err(RenderError::NotConfigured { name: name.to_owned() });
             }
             _ if OF_ARRAYS.contains(&name) && !has.array => return Err(RenderError::NoArray { name: name.to_owned() }),
-            _ if CONFIGURED.contains(&name) || OF_ARRAYS.contains(&name) => {}
-            _ => return Err(unknown(name, ALWAYS.iter().chain(CONFIGURED).chain(OF_ARRAYS).copied())),
+            _ if is_configured(name) || OF_ARRAYS.contains(&name) => {}
+            _ => return Err(unknown(name, [ALWAYS, CONFIGURED, &EXECUTION, OF_ARRAYS].concat().into_iter())),
         }
     }
     Ok(())
+}
+
+fn is_configured(name: &str) -> bool {
+    CONFIGURED.contains(&name) || EXECUTION.contains(&name)
 }
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> RenderError {

@@ -30,20 +30,9 @@ const KNOWN: &[&str] = &[
     "noise",
 ];
 
-const LAYOUTS: &[&str] = &[
-    "tp",
-    "pp",
-    "micro_batch",
-    "cp",
-    "ep",
-    "vpp",
-    "schedule",
-    "sharding",
-    "recompute",
-    "sequence_parallel",
-    "offload",
-    "uneven_stages",
-];
+/// What of a layout a script can be told beyond degrees: keys of `layouts`, and placeholders.
+pub(super) const EXECUTION: [&str; 9] =
+    ["cp", "ep", "vpp", "schedule", "sharding", "recompute", "sequence_parallel", "offload", "uneven_stages"];
 
 /// Larger degrees of tensor or pipeline parallelism are a mistake.
 const LARGEST_DEGREE: u32 = 1024;
@@ -218,7 +207,8 @@ fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
         Some(Value::Object(map)) if map.keys().any(|key| sizes::is_size(key)) => sizes::read(training, map, largest),
         Some(value @ Value::Object(_)) => {
             let path = training.field("layouts");
-            let section = Section::open(&path, value, LAYOUTS, &[], training.findings())?;
+            let known = [&["tp", "pp", "micro_batch"], &EXECUTION[..]].concat();
+            let section = Section::open(&path, value, &known, &[], training.findings())?;
             let (tp, pp) = (degrees(&section, "tp"), degrees(&section, "pp"));
             let micro = if section.has("micro_batch") {
                 section.whole("micro_batch", 1).map(|micro| Sequences(u64::from(micro)))

@@ -54,7 +54,7 @@ fn take_in_models(submission: &mut Submission, beside: &Path) -> Result<(), Fail
     for (path, job) in submission.jobs() {
         let Some(model) = job.pointer_mut("/training/model") else { continue };
         let field = if model.is_object() { "training.model.config" } else { "training.model" };
-        let named = model.get("config").unwrap_or(model).as_str().filter(|name| name.ends_with(".json"));
+        let named = model.get("config").unwrap_or(model).as_str().filter(|name| spec::is_model_file(name));
         let Some(name) = named.map(str::to_owned) else { continue };
         let read = std::fs::read_to_string(beside.join(&name)).map_err(|error| error.to_string());
         match read.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {

@@ -274,7 +274,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::examples::{llama2_7b, llama3_8b, tiny};
+    use crate::examples::{gpt3_175b, llama2_7b, llama3_8b, tiny};
 
     #[test]
     fn known_models_have_their_published_sizes() {
@@ -287,6 +287,14 @@ mod tests {
             near(architecture.parameters(), preset.parameters, "parameters");
             near(architecture.active_parameters(), preset.active.unwrap_or(preset.parameters), "active parameters");
         }
+    }
+
+    #[test]
+    fn models_of_round_numbers_are_counted_to_the_digits_that_are_published() {
+        let billions = |shape: &ModelShape| parameters(shape) / 1e9;
+        assert!((billions(&llama3_8b()) - 8.03).abs() < 0.005, "{}", billions(&llama3_8b()));
+        assert!((billions(&llama2_7b()) - 6.74).abs() < 0.005, "{}", billions(&llama2_7b()));
+        assert!((billions(&gpt3_175b()) - 174.6).abs() < 0.5, "{}", billions(&gpt3_175b()));
     }
 
     #[test]
@@ -312,6 +320,27 @@ mod tests {
             if shape.check().is_ok() {
                 let architecture = Architecture::from(&shape);
                 prop_assert!(architecture.active_parameters() <= architecture.parameters());
+                prop_assert!(architecture.training_flops_per_token() > 0.0);
+            }
+        }
+
+        #[test]
+        fn every_possible_shape_is_counted(
+            numbers in prop::array::uniform8(1u32..1 << 20), widths in prop::array::uniform5(1u32..1 << 17),
+            latent: bool, gated: bool,
+        ) {
+            let [layers, hidden, kv_heads, groups, ffn_hidden, vocab, count, active] = numbers;
+            let [query, kv_rank, plain_width, rotary_width, value_width] = widths;
+            let experts = Experts { count, active, ffn_hidden, shared_ffn_hidden: ffn_hidden, dense_layers: 1 };
+            let latent = latent.then_some(Latent { query_rank: Some(query), kv_rank, plain_width, rotary_width, value_width });
+            let shape = ModelShape {
+                layers: layers % 10_000 + 1, hidden, heads: kv_heads % 64 * (groups % 8 + 1), kv_heads: kv_heads % 64,
+                head_width: Some(plain_width), ffn_hidden, gated, experts: Some(experts), latent, vocab, ..llama3_8b()
+            };
+            if shape.check().is_ok() {
+                let architecture = Architecture::from(&shape);
+                prop_assert!(architecture.parameters().is_finite() && architecture.parameters() > 0.0);
+                prop_assert!(architecture.training_flops_per_token().is_finite());
                 prop_assert!(architecture.training_flops_per_token() > 0.0);
             }
         }

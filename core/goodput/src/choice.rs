@@ -20,6 +20,7 @@ use crate::layouts::{Executions, Room};
 use crate::model::JobModel;
 use crate::rank::{Best, Rank};
 use crate::step_time::{PriorTimes, Spread, StepTime};
+use crate::terms::{Kept, Line, Terms, Units};
 
 /// More than a need in MiB is rounded by.
 const ROUNDED: f64 = 1.001;
@@ -35,69 +36,6 @@ pub(crate) enum Fit {
     Always,
     /// It was not looked at, since it could not win.
     Unknown,
-}
-
-/// Prior seconds of a layout at a micro-batch, by how they grow: with the micro-batches, of which a quantum of sequences is one each, and
-/// once per step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Terms {
-    pub repeated: f64,
-    pub bubble: f64,
-    pub step: f64,
-    pub overhead: f64,
-    pub quantum: f64,
-}
-
-impl Terms {
-    fn of(unit: &StepTime, quantum: u64) -> Self {
-        let bubble = unit.pipeline_bubble.0;
-        let (repeated, step, overhead) = (unit.micro().0 - bubble, unit.step().0, unit.overhead.0);
-        Self { repeated, bubble, step, overhead, quantum: quantum as f64 }
-    }
-
-    /// Corrected by what reports taught.
-    pub fn corrected(&self, factors: Factors) -> Line {
-        let once = self.bubble * factors.micro + self.step * factors.step + self.overhead + factors.extra;
-        Line { intercept: once.max(0.0), slope: self.repeated * factors.micro / self.quantum }
-    }
-}
-
-/// Step time over the batch: a + b·B.
-#[derive(Clone, Copy)]
-pub(crate) struct Line {
-    pub intercept: f64,
-    pub slope: f64,
-}
-
-impl Line {
-    pub fn at(&self, batch: f64) -> f64 {
-        self.intercept + self.slope * batch
-    }
-}
-
-/// Prior step times with one micro-batch of the executions of some degrees at a micro-batch. Chunks only shorten the bubble and multiply the
-/// transfers, and a single micro-batch knows no schedule, so few have to be computed.
-#[derive(Default)]
-pub(crate) struct Units {
-    /// With one chunk, by what decides them.
-    known: Vec<(Kept, StepTime)>,
-}
-
-/// Of an execution what decides, at some degrees and a micro-batch, what a micro-batch takes and what is kept of each. Chunks and schedules only keep
-/// more of them in flight.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
-    sharding: Sharding,
-    recompute: Recompute,
-    sequence_parallel: bool,
-    offload: Offload,
-}
-
-impl Kept {
-    pub fn by(execution: &Execution) -> Self {
-        let Execution { sharding, recompute, sequence_parallel, offload, .. } = *execution;
-        Self { sharding, recompute, sequence_parallel, offload }
-    }
 }
 
 /// A search over one class: its device, and what layers take there, are found once.
@@ -174,9 +112,14 @@ impl<'a> Search<'a> {
     /// What is best, not yet predicted; where nothing fits, the best of what needs least, if that is only unlikely to fit.
     pub(crate) fn found(&mut self, gpus: GpuCount, nodes: NodeCount, keep: usize) -> Result<Best, Infeasible> {
         self.model.check_allocation(self.class, gpus, nodes)?;
+        Ok(self.fitting_or_nearly(|search| search.weighed(gpus, nodes, keep)))
+    }
+
+    /// What is found among all that fits; where nothing does, among what needs least, if that is only unlikely to fit.
+    fn fitting_or_nearly(&mut self, weigh: impl Fn(&mut Self) -> Best) -> Best {
         self.memory = self.memory.tolerating(1.0);
-        let best = self.weighed(gpus, nodes, keep);
-        Ok(if self.may_tolerate(&best) { self.weighed(gpus, nodes, keep) } else { best })
+        let best = weigh(self);
+        if self.tolerate_least_of(&best) { weigh(self) } else { best }
     }
 
     /// Whether what was found last is unlikely to fit.
@@ -184,8 +127,8 @@ impl<'a> Search<'a> {
         self.memory.tolerates()
     }
 
-    /// Whether something fits once memory may be beyond the device's within its band, which is so from now on.
-    fn may_tolerate(&mut self, best: &Best) -> bool {
+    /// Lets memory be so far beyond the device's that what needs least fits, where nothing else does and its band allows that; whether so.
+    fn tolerate_least_of(&mut self, best: &Best) -> bool {
         let Some(beyond) = best.refusal.as_ref().filter(|_| best.found.is_empty()).and_then(Infeasible::beyond) else {
             return false;
         };
@@ -248,11 +191,7 @@ impl<'a> Search<'a> {
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
         self.learnt.wanted = self.learnt.wanted_of_a_layout;
-        self.memory = self.memory.tolerating(1.0);
-        let mut best = self.weighed_of(Spread { gpus, nodes }, layout);
-        if self.may_tolerate(&best) {
-            best = self.weighed_of(Spread { gpus, nodes }, layout);
-        }
+        let best = self.fitting_or_nearly(|search| search.weighed_of(Spread { gpus, nodes }, layout));
         let (range, largest_micro_batch) = (self.model.training.batch, self.largest_micro_batch());
         let nothing = Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch };
         let mut found = self.settled(best, gpus, nodes, nothing)?;
@@ -374,20 +313,7 @@ impl<'a> Search<'a> {
     }
 
     fn unit_of(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, units: &mut Units) -> StepTime {
-        let key = Kept::by(&layout.execution);
-        let known = units.known.iter().find(|(other, _)| *other == key).map(|(_, unit)| *unit);
-        let unit = known.unwrap_or_else(|| {
-            let plain = Execution { vpp: 1, schedule: Schedule::default(), ..layout.execution };
-            let unit = self.unit(spread, Layout { execution: plain, ..layout }, micro_batch);
-            units.known.push((key, unit));
-            unit
-        });
-        let chunks = f64::from(layout.execution.vpp);
-        StepTime {
-            pipeline_bubble: unit.pipeline_bubble * (1.0 / chunks),
-            pipeline_transfers: unit.pipeline_transfers * chunks,
-            ..unit
-        }
+        units.of(layout, |layout| self.unit(spread, layout, micro_batch))
     }
 
     /// Weighs every execution of some degrees at a micro-batch; whether any fits, or might.

@@ -40,6 +40,12 @@ fn a_large_model_gets_a_layout_that_fits_its_gpus() {
     assert!(model.best(&class, GpuCount(2), NodeCount(1)).unwrap().unlikely);
     let refusal = model.best(&class, GpuCount(1), NodeCount(1)).unwrap_err();
     assert!(refusal.is_memory(), "{refusal}");
+    let refusal = model.best(&class_of("A100-40G", 8), GpuCount(2), NodeCount(1)).unwrap_err();
+    assert!(refusal.is_memory());
+    assert!(
+        !refusal.to_string().starts_with("dp2 tp1 pp1"),
+        "the refusal shows the layout that needs least: {refusal}"
+    );
     let offer = model.best(&class, GpuCount(8), NodeCount(1)).unwrap();
     let layout = offer.configuration.unwrap().layout;
     assert!(layout.tp * layout.pp >= 2 && !offer.unlikely, "{layout}");

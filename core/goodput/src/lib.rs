@@ -41,6 +41,7 @@ pub mod searches;
 mod shortlist;
 pub mod step_time;
 pub mod strategy;
+mod terms;
 mod user_curve;
 
 pub use architecture::{parameters, training_flops_per_token};

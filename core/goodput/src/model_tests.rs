@@ -198,6 +198,7 @@ fn a_70b_model_at_8192_tokens_fits_h100_nodes_with_sequence_parallelism_or_recom
     plain.training.layouts.execution = ExecutionLimits::default();
     let unlikely = plain.best(&class, gpus, nodes).unwrap().configuration.unwrap();
     assert!(plain.unlikely_to_fit(&class, &unlikely).is_some(), "{unlikely}");
+    assert!(plain.best(&class, GpuCount(16), NodeCount(2)).unwrap_err().is_memory());
     let at = seventy_billion().best(&class, gpus, nodes).unwrap().configuration.unwrap();
     assert_eq!(seventy_billion().unlikely_to_fit(&class, &at), None);
     let execution = at.layout.execution;

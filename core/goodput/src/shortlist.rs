@@ -10,13 +10,14 @@ use headway_types::spec::BatchRange;
 use headway_types::{Configuration, Execution, GpuCount, Layout, NodeCount, Schedule, Sequences};
 
 use crate::batches::{batch_grid, interleaved, near};
-use crate::choice::{Fit, Kept, Search, Terms, Units, straight, without_single_gradients};
+use crate::choice::{Fit, Search, straight, without_single_gradients};
 use crate::correction::Factors;
 use crate::efficiency::Worth;
 use crate::layouts::Room;
 use crate::peaks::PeakBounds;
 use crate::rank::{Best, Rank};
 use crate::step_time::Spread;
+use crate::terms::{Kept, Terms, Units};
 
 /// How far σ, φκ and κ may move, the latter as a share of the winner's step too: wide enough for most reports, narrow enough for few
 /// candidates.

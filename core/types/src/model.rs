@@ -145,3 +145,32 @@ impl ModelShape {
         self.experts.map_or(self.layers, |experts| experts.dense_layers.min(self.layers))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::preset::presets;
+
+    #[test]
+    fn impossible_shapes_are_refused_by_name() {
+        let good = presets()["llama-3-8b"].shape();
+        let refused = |shape: ModelShape| shape.check().unwrap_err().to_string();
+        assert_eq!(refused(ModelShape { layers: 0, ..good }), "layers must be at least 1");
+        assert!(refused(ModelShape { hidden: u32::MAX, ..good }).contains("beyond what any model has"));
+        assert_eq!(
+            refused(ModelShape { heads: 48, kv_heads: 9, hidden: 4_800, ..good }),
+            "heads 48 must be divisible by kv_heads 9"
+        );
+        let experts = Experts { count: 4, active: 5, ffn_hidden: 8, shared_ffn_hidden: 0, dense_layers: 0 };
+        let of = |experts| ModelShape { experts: Some(experts), ..good };
+        assert_eq!(refused(of(experts)), "5 of 4 experts cannot be active");
+        let deep = Experts { active: 2, dense_layers: 33, ..experts };
+        assert_eq!(refused(of(deep)), "33 leading layers without experts of 32");
+        let wide = Experts { active: 2, shared_ffn_hidden: u32::MAX, ..experts };
+        assert!(refused(of(wide)).starts_with("experts.shared_ffn_hidden"));
+        let latent =
+            Latent { query_rank: None, kv_rank: 512, plain_width: 128, rotary_width: u32::MAX, value_width: 128 };
+        assert!(refused(ModelShape { latent: Some(latent), ..good }).starts_with("latent.rotary_width"));
+    }
+}

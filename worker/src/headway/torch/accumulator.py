@@ -1,8 +1,8 @@
 """Gradient accumulation that owns the step's gradients, reduces them over replicas and measures the noise on the way.
 
 Each micro-batch's gradient is squared as autograd delivers it, parameter by parameter, before it joins a flat buffer in
-single precision (in double where any parameter has that); so a step over dp replicas with M micro-batches each yields K = dp·M small batches whatever the
-layout, and the same sample in every layout with the same micro-batch. It replaces DistributedDataParallel, whose
+single precision (in double where any parameter has that); so a step over dp replicas with M micro-batches each yields
+K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces DistributedDataParallel, whose
 reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and only measured here.
 """
 
@@ -133,8 +133,8 @@ class GradientAccumulator:
 
     @torch.no_grad()
     def _look_again(self) -> None:
-        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first micro-batch, when the gradients of what is
-        new have come to lie in `p.grad`."""
+        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first micro-batch,
+        when the gradients of what is new have come to lie in `p.grad`."""
         if self._trained_now() == self._trained:
             return
         if self.shard:

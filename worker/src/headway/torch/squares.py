@@ -101,9 +101,10 @@ class StepSquares:
 
 
 class Contradiction:
-    """Whether a mean gradient can be that of the small batches that were heard. Times their number K, its square over the mean of theirs is K at most, and
-    over many steps 1 at least: of K independent gradients noise alone leaves so much. Less means that it was scaled down
-    before it was measured: by a pipeline's schedule that divides by the micro-batches itself, by clipping, by unscaling."""
+    """Whether a mean gradient can be that of the small batches that were heard. Times their number K, its square over the
+    mean of theirs is K at most, and over many steps 1 at least: of K independent gradients noise alone leaves so much.
+    Less means that it was scaled down before it was measured: by a pipeline's schedule that divides by the micro-batches
+    itself, by clipping, by unscaling."""
 
     STEPS = 32
     LEAST = 0.4
