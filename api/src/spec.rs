@@ -259,6 +259,7 @@ fn job(path: &str, value: &Value, findings: &Findings) -> Option<JobSpec> {
             "add training, or give one number of GPUs",
         );
     }
+    resources::check_mix(&section, &role);
     let (name, project, priority) = (name?, project?, priority?);
     Some(JobSpec {
         name,

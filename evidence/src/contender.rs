@@ -101,8 +101,13 @@ impl Contender {
             _ => job.sizes.clone(),
         };
         let (min, max) = (sizes.first().copied(), sizes.last().copied());
-        let range =
-            GpuRange { min: min.unwrap_or(job.requested), max: max.unwrap_or(job.requested), sizes, types: Vec::new() };
+        let range = GpuRange {
+            min: min.unwrap_or(job.requested),
+            max: max.unwrap_or(job.requested),
+            sizes,
+            types: Vec::new(),
+            mixed: false,
+        };
         let training = match &job.kind {
             Kind::Opaque => None,
             Kind::Training(recipe) => {

@@ -119,7 +119,7 @@ fn curves(execution: ExecutionLimits) -> (f64, usize) {
     training.batch = BatchRange { min: Sequences(128), max: Sequences(2048) };
     training.layouts = LayoutLimits { execution, ..LayoutLimits::degrees(vec![], vec![], Sequences(8)) };
     let model = JobModel::new(training);
-    let range = GpuRange { min: GpuCount(1), max: GpuCount(1024), sizes: vec![], types: vec![] };
+    let range = GpuRange { min: GpuCount(1), max: GpuCount(1024), sizes: vec![], types: vec![], mixed: false };
     let mut times = Vec::new();
     let mut feasible = 0;
     for _ in 0..CURVES {

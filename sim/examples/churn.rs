@@ -71,7 +71,7 @@ fn cluster(seed: u64, jobs: u32, over: f64, (min_gain, fresh_gain, settling): (f
 
 fn job(rng: &mut StdRng, index: u32, over: f64) -> SimJob {
     let min = [1, 1, 2, 4][rng.random_range(0..4)];
-    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(16), sizes: Vec::new(), types: Vec::new() };
+    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(16), sizes: Vec::new(), types: Vec::new(), mixed: false };
     let tokens_per_second = rng.random_range(2_000.0..8_000.0);
     let target = Tokens(tokens_per_second * 4.0 * 60.0 * rng.random_range(5.0..60.0));
     let mut spec = spec(format!("job-{index}"), gpus, Some(training(target, true, true)));

@@ -72,7 +72,8 @@ fn crowd(seed: u64, over: f64) -> Scenario {
 fn job(rng: &mut StdRng, index: u32, over: f64) -> SimJob {
     let min = [2, 2, 4, 4, 8][rng.random_range(0..5)];
     let max = if rng.random_bool(0.5) { min } else { 2 * min };
-    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(max.min(8)), sizes: Vec::new(), types: Vec::new() };
+    let gpus =
+        GpuRange { min: GpuCount(min), max: GpuCount(max.min(8)), sizes: Vec::new(), types: Vec::new(), mixed: false };
     let tokens_per_second = rng.random_range(2_000.0..8_000.0);
     let target = Tokens(tokens_per_second * f64::from(min) * 60.0 * rng.random_range(4.0..30.0));
     SimJob {

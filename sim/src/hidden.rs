@@ -1,9 +1,11 @@
 //! Gangs that follow the hidden truth of `core/emulation` instead of its linear one, as those of `gang` do: this is its shell in virtual time, as the
 //! emulated fleet is in wall time. Evidence is gathered with them; histories full of faults use the linear truth.
 
+use std::collections::BTreeSet;
+
 use headway_emulation::{Hearing, Mishap, Mishaps, Nature, Progress, Run, RunEvent, Said, Seed, Setting, Workload};
 use headway_node::{Exit, Signal, WorkerMessage, WorkerOrder};
-use headway_types::{CheckpointRef, Fault, Seconds, StepReport};
+use headway_types::{CheckpointRef, Fault, NodeClass, Seconds, StepReport};
 
 use crate::clock::START;
 use crate::deed::{Comeback, Deed};
@@ -45,7 +47,9 @@ impl World<'_> {
     /// All processes of a gang with a hidden truth are up.
     pub fn begin_hidden(&mut self, key: Key, workload: Workload) -> Result<(), String> {
         let Some(gang) = self.gangs.get(&key) else { return Ok(()) };
-        let Some(first) = self.node_index(gang.first_node()) else { return Ok(()) };
+        let indexes = gang.order.placement.slices().iter().filter_map(|slice| self.node_index(slice.node));
+        let classes: BTreeSet<NodeClass> = indexes.map(|index| self.nodes[index].inventory.class()).collect();
+        let Some(class) = headway_emulation::slowest(&classes) else { return Ok(()) };
         let world = &self.scenario.hidden;
         let resumed = gang.order.resume.as_ref().map(|from| (from.generation, from.samples_seen));
         let progress = resumed
@@ -56,7 +60,7 @@ impl World<'_> {
             job: world.seed.about(gang.order.job_name.as_bytes()),
             nature: world.nature,
             order: &gang.order,
-            class: &self.nodes[first].inventory.class(),
+            class: &class,
             workload,
             progress: progress.unwrap_or_default(),
         };

@@ -111,7 +111,7 @@ impl Replay {
         (training.reference_batch, training.batch.min, training.batch.max) = (batch, batch, batch);
         training.checkpoint.every = Seconds(900.0);
         training.checkpoint.grace = Seconds(180.0);
-        let gpus = GpuRange { min: job.gpus, max: job.gpus, sizes: Vec::new(), types: Vec::new() };
+        let gpus = GpuRange { min: job.gpus, max: job.gpus, sizes: Vec::new(), types: Vec::new(), mixed: false };
         let mut spec = spec(job.name.clone(), gpus, Some(training));
         spec.limits.max_restarts = 50;
         SimJob {

@@ -10,7 +10,7 @@ use headway_types::{GpuCount, Seconds, Tokens};
 
 /// A job of about two minutes on all of two nodes with two GPUs each.
 fn job(name: &str, min: u32, max: u32) -> SimJob {
-    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new() };
+    let gpus = GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new(), mixed: false };
     SimJob {
         arrives: Seconds(10.0),
         spec: spec(name.into(), gpus, Some(training(Tokens(1_500_000.0), true, false))),

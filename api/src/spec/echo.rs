@@ -84,6 +84,7 @@ fn gpus(range: &GpuRange) -> Value {
         ("max", Some(json!(range.max.0))),
         ("sizes", (!range.sizes.is_empty()).then(|| json!(range.sizes))),
         ("type", (!range.types.is_empty()).then(|| json!(range.types))),
+        ("mix", range.mixed.then_some(Value::Bool(true))),
     ])
 }
 

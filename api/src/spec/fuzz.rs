@@ -13,7 +13,7 @@ use crate::yaml::Lines;
 #[rustfmt::skip]
 const WORDS: &[&str] = &[
     "version", "name", "project", "priority", "labels", "resources", "training", "elastic", "limits", "after",
-    "array", "deadline", "budget", "notify", "run", "gpus", "min", "max", "sizes", "type", "per_node", "cpus",
+    "array", "deadline", "budget", "notify", "run", "gpus", "min", "max", "sizes", "type", "mix", "per_node", "cpus",
     "memory", "shm", "local_disk", "nodes", "exclude", "include", "topology", "require", "prefer", "rack", "spread",
     "model", "curve", "precision", "bf16", "reference_batch", "batch", "policy", "norm_test", "eta", "lr_scaling",
     "adascale", "target", "tokens", "count", "reference", "layouts", "auto", "tp", "pp", "cp", "ep", "vpp",

@@ -1,6 +1,6 @@
 //! `resources`: how many GPUs of which type, what each node must have beside them, and which nodes.
 
-use headway_types::spec::{GpuRange, NodeChoice, NodeResources, Topology};
+use headway_types::spec::{GpuRange, NodeChoice, NodeResources, Role, Topology, Work};
 use headway_types::{GpuCount, GpuType};
 use serde_json::Value;
 
@@ -59,11 +59,12 @@ fn gpus(resources: &Section<'_>) -> Option<GpuRange> {
     let value = resources.get("gpus")?;
     if !value.is_object() {
         let count = GpuCount(resources.whole("gpus", 1)?);
-        return Some(GpuRange { min: count, max: count, sizes: Vec::new(), types: Vec::new() });
+        return Some(GpuRange { min: count, max: count, sizes: Vec::new(), types: Vec::new(), mixed: false });
     }
     let path = resources.field("gpus");
-    let section = Section::open(&path, value, &["min", "max", "sizes", "type"], &[], resources.findings())?;
+    let section = Section::open(&path, value, &["min", "max", "sizes", "type", "mix"], &[], resources.findings())?;
     let types = types(&section);
+    let mixed = section.flag("mix").unwrap_or(false);
     let sizes = sizes(&section)?;
     let min = bound(&section, "min", Some(GpuCount(1)))?;
     if sizes.is_empty() {
@@ -75,14 +76,32 @@ fn gpus(resources: &Section<'_>) -> Option<GpuRange> {
         return None;
     }
     if sizes.is_empty() {
-        return Some(GpuRange { min, max, sizes, types });
+        return Some(GpuRange { min, max, sizes, types, mixed });
     }
     let sizes: Vec<GpuCount> = sizes.into_iter().filter(|size| (min..=max).contains(size)).collect();
     let (Some(min), Some(max)) = (sizes.first().copied(), sizes.last().copied()) else {
         section.wrong("sizes", format!("no size lies between min, {min}, and max, {max}"));
         return None;
     };
-    Some(GpuRange { min, max, sizes, types })
+    Some(GpuRange { min, max, sizes, types, mixed })
+}
+
+/// What nobody can foresee is not chosen, and two classes are not one rack.
+pub(super) fn check_mix(spec: &Section<'_>, role: &Role) {
+    if !role.gpus.mixed {
+        return;
+    }
+    if !matches!(role.training.as_ref().map(|training| &training.work), Some(Work::Model(_))) {
+        let hint = "add training.model, or leave mix out";
+        spec.wrong_hint(
+            "resources.gpus.mix",
+            "needs a model that foresees what a step takes on two kinds of nodes",
+            hint,
+        );
+    }
+    if role.nodes.topology == Topology::RequireRack {
+        spec.wrong("resources.gpus.mix", "contradicts topology: {require: rack}: nodes of two kinds are not one rack");
+    }
 }
 
 fn bound(section: &Section<'_>, key: &str, default: Option<GpuCount>) -> Option<GpuCount> {

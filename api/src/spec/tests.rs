@@ -418,3 +418,18 @@ fn an_array_is_written_in_several_ways() {
     let again = read_json(&to_json(&element)).unwrap();
     assert_eq!((again.name.as_str(), again.array), ("least", element.array));
 }
+
+#[test]
+fn a_gang_may_mix_classes_where_a_model_foresees_it() {
+    let with = |gpus: &str, beside: &str| {
+        format!("version: 1\nname: a\nresources:\n  gpus: {gpus}\n{beside}\nrun: {{command: train}}\n")
+    };
+    let training = "training: {model: llama-3-8b, precision: bf16, reference_batch: 512 sequences}";
+    let spec = read_yaml(&with("{min: 8, max: 64, mix: true}", training)).unwrap();
+    assert!(spec.role().gpus.mixed);
+    assert_eq!(to_json(&spec)["resources"]["gpus"], json!({"min": 8, "max": 64, "mix": true}));
+    let told = |text: String| read_yaml(&text).unwrap_err().to_string();
+    assert!(told(with("{min: 8, max: 8, mix: true}", "")).contains("resources.gpus.mix: needs a model"));
+    let in_one_rack = format!("  topology: {{require: rack}}\n{training}");
+    assert!(told(with("{min: 8, max: 64, mix: true}", &in_one_rack)).contains("contradicts topology"));
+}

@@ -140,8 +140,13 @@ impl Round<'_> {
             }
         };
         let types = job.gpu_types.iter().cloned().map(GpuType).collect();
-        let exactly =
-            |gpus: u32, types| GpuRange { min: GpuCount(gpus), max: GpuCount(gpus), sizes: Vec::new(), types };
+        let exactly = |gpus: u32, types| GpuRange {
+            min: GpuCount(gpus),
+            max: GpuCount(gpus),
+            sizes: Vec::new(),
+            types,
+            mixed: false,
+        };
         let range = match request {
             GpuRequest::Exactly(gpus) => exactly(self.findings.whole(gpus, 1..=MOST, &field), types),
             GpuRequest::Range(request) => self.span(&request, &sizes, types, &field)?,
@@ -182,7 +187,7 @@ impl Round<'_> {
             self.findings.add(field, format!("no size lies between min, {min}, and max, {max}"));
             return None;
         }
-        Some(GpuRange { min: GpuCount(min), max: GpuCount(max), sizes, types })
+        Some(GpuRange { min: GpuCount(min), max: GpuCount(max), sizes, types, mixed: false })
     }
 
     fn current(&mut self, job: &Job, at: usize, work: Option<&PlanWork>) -> Option<Assignment> {

@@ -21,6 +21,7 @@ pub mod stated;
 pub mod step;
 pub mod workload;
 
+pub use headway_goodput::slowest;
 pub use linear::Linear;
 pub use mishap::{Mishap, MishapRates, Mishaps};
 pub use nature::Nature;

@@ -144,8 +144,7 @@ impl Engine {
             self.facts.impossible("a gang broke that holds nothing", Some(id), None);
             return false;
         };
-        let node = self.facts.nodes.get(&allocation.placement.first_node());
-        let class = node.map(|node| node.inventory.class());
+        let class = self.facts.class_of(&allocation.placement);
         // After a live change that is the new one: the one before had room.
         let at = allocation.configuration.or(seen.reported);
         let mut unlikely = false;

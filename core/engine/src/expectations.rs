@@ -13,7 +13,7 @@ impl Engine {
         let goodput = assignment.predicted.goodput;
         let placement = &assignment.placement;
         let band = || {
-            let class = self.facts.nodes.get(&placement.first_node())?.inventory.class();
+            let class = self.facts.class_of(placement)?;
             let offer = Offer::likely(assignment.configuration, assignment.predicted);
             let model = self.seen.jobs.get(&job)?.model.as_ref()?;
             model.band(&class, placement.gpus(), placement.nodes(), &offer)

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use headway_types::{
     ArrayId, AvailabilityKind, Configuration, Generation, GpuCount, GpuSeconds, GpuType, GpuUuid, IdSource, JobId,
-    NodeId, NodePolicyKind, Placement, PlanId, ReservationId, StandingKind, Term, Timestamp,
+    NodeClass, NodeId, NodePolicyKind, Placement, PlanId, ReservationId, StandingKind, Term, Timestamp,
 };
 use imbl::OrdMap;
 
@@ -29,7 +29,7 @@ use crate::keys::Keys;
 use crate::notices;
 use crate::record::{
     Allocation, AllocationPhase, Array, AvailabilityEvent, EventRecord, Job, JobState, Node, PlanRecord,
-    PolicySettings, Project, Reservation, Shape,
+    PolicySettings, Project, Reservation, Shape, class_of,
 };
 use crate::snapshot::Snapshot;
 use arrays::{Arrays, Lot};
@@ -154,6 +154,11 @@ impl Facts {
         self.allocations
             .get(&(job, generation))
             .is_some_and(|allocation| allocation.placement.slices().iter().any(|slice| slice.node == node))
+    }
+
+    /// What a gang there is valued by: the class of its nodes, or of the slowest where they are of two.
+    pub fn class_of(&self, placement: &Placement) -> Option<NodeClass> {
+        class_of(placement, |node| self.nodes.get(&node).map(|node| &**node))
     }
 
     /// GPUs of a placement by their type; those of nodes that are gone have none.

@@ -5,7 +5,9 @@ mod told;
 
 use std::sync::Arc;
 
-use headway_types::{Assignment, Configuration, Generation, GroupOutcome, JobId, NodeId, PlanId, Seconds, Tier};
+use headway_types::{
+    Assignment, Configuration, Generation, GpuType, GroupOutcome, JobId, NodeId, PlanId, Seconds, Tier,
+};
 
 use crate::draft::Note;
 use crate::engine::Engine;
@@ -62,7 +64,7 @@ impl Engine {
             resumed_from: job.checkpoint.clone(),
             cause: cause.clone(),
             predicted_goodput: assignment.predicted.goodput.0,
-            gpu_type: self.facts.gpus_by_type(&assignment.placement).into_keys().next(),
+            gpu_type: GpuType::joined(self.facts.gpus_by_type(&assignment.placement).into_keys()),
             ..Allocation::new(id, generation, assignment.placement.clone(), at)
         };
         self.take_gpus(allocation);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use headway_planner::{Force, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork, Premises};
 use headway_types::spec::NodeResources;
-use headway_types::{Gpu, GpuHealth, GpuSeconds, IdSource, JobId, Move, Plan, Timestamp};
+use headway_types::{Gpu, GpuHealth, GpuSeconds, GpuType, IdSource, JobId, Move, NodeId, Plan, Timestamp};
 
 use crate::record::{Node, NodePolicy, Project, Reservation};
 use crate::view::{JobView, NodeView, View};
@@ -82,8 +82,10 @@ impl View {
     #[must_use]
     pub fn undo(&self, plan: &Plan, before: Option<&Plan>) -> Vec<Force> {
         let gpu_type = |job: JobId| {
-            let node = before?.assignments.get(&job)?.placement.first_node();
-            Some(self.nodes.get(&node)?.node.inventory.gpu_type.clone())
+            let placement = &before?.assignments.get(&job)?.placement;
+            let type_of = |node: NodeId| Some(self.nodes.get(&node)?.node.inventory.gpu_type.clone());
+            let types: BTreeSet<GpuType> = placement.slices().iter().filter_map(|slice| type_of(slice.node)).collect();
+            GpuType::joined(types)
         };
         let moved = plan.report.moves.iter().filter(|one| one.kind.disturbs() && one.from_gpus.0 > 0);
         let lives = |job: JobId| self.jobs.get(&job).is_some_and(|shown| shown.job.wants_gpus(self.at));

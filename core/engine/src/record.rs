@@ -30,6 +30,7 @@ pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
 pub use job::{Displacement, Job, LastChange, LastFailure, Pin, Resize, Turn};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use job_state::{JobState, StopCause, Wish};
+pub(crate) use node::class_of;
 pub use node::{Accusation, Availability, AvailabilityEvent, Node, NodeHealth, NodePolicy, Standing};
 pub use notice::{Notice, NoticeId};
 pub use outcome::{Around, MoveOutcome, MoveState};

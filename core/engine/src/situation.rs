@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_types::spec::NodeChoice;
-use headway_types::{Assignment, Generation, GpuHealth, GpuUuid, GroupPhase, JobId, NodeClass, NodeId, Seconds};
+use headway_types::{Assignment, Generation, GpuHealth, GpuUuid, GroupPhase, JobId, NodeId, Seconds};
 
 pub(crate) use self::leave::Leave;
 use crate::facts::Facts;
@@ -86,11 +86,6 @@ impl<'a> Situation<'a> {
         })
     }
 
-    /// The class of the node with the first rank.
-    pub fn class_of(self, allocation: &Allocation) -> Option<NodeClass> {
-        self.facts.nodes.get(&allocation.placement.first_node()).map(|node| node.inventory.class())
-    }
-
     /// The newest live change that the node of its first rank has taken.
     pub fn taken_revision(self, allocation: &Allocation) -> u64 {
         let key = (allocation.job, allocation.generation);
@@ -100,15 +95,15 @@ impl<'a> Situation<'a> {
     /// Whether a configuration that a plan assigns has since run out of device memory: the next round has another.
     pub fn is_exhausted(self, job: JobId, assignment: &Assignment) -> bool {
         let model = self.seen.jobs.get(&job).and_then(|seen| seen.model.as_ref());
-        let node = self.facts.nodes.get(&assignment.placement.first_node());
-        let (Some(model), Some(node), Some(at)) = (model, node, &assignment.configuration) else { return false };
-        model.is_exhausted(&node.inventory.class(), at)
+        let class = self.facts.class_of(&assignment.placement);
+        let (Some(model), Some(class), Some(at)) = (model, class, &assignment.configuration) else { return false };
+        model.is_exhausted(&class, at)
     }
 
     /// What the model, as corrected by reports so far, expects of a job's present configuration.
     pub fn expected_step_time(self, job: &Job, seen: &JobSeen) -> Option<Seconds> {
         let allocation = self.facts.live_allocation(job)?;
-        let class = self.class_of(allocation)?;
+        let class = self.facts.class_of(&allocation.placement)?;
         let (gpus, nodes) = (allocation.placement.gpus(), allocation.placement.nodes());
         let step = seen.model.as_ref()?.step_time(&class, gpus, nodes, &allocation.configuration?);
         step.ok().map(|step| step.time)

@@ -4,6 +4,7 @@
 use headway_goodput::band::Band;
 use headway_types::{Configuration, JobId, Placement, Reason, ReasonCode, Seconds};
 
+use crate::record::class_of;
 use crate::view::View;
 
 /// Relative errors below this are those of any measurement.
@@ -21,7 +22,7 @@ impl View {
         let live = self.jobs.get(&job)?;
         let model = live.model.as_ref()?;
         let (placement, configuration) = self.place_of(job)?;
-        let class = self.nodes.get(&placement.first_node())?.node.inventory.class();
+        let class = class_of(placement, |node| self.nodes.get(&node).map(|shown| &*shown.node))?;
         let told = |code, detail| Reason { code, binding: false, detail };
         // What trains has found room.
         let untried = live.live.reported_at.is_none();

@@ -17,6 +17,7 @@ mod limits;
 mod live_layouts;
 mod members;
 mod mistakes;
+mod mixed;
 mod notices;
 mod offers;
 mod peers;

@@ -176,7 +176,7 @@ mod tests {
             noise: NoiseKind::default(),
         };
         let work = PlanWork::Model(std::sync::Arc::new(headway_goodput::JobModel::new(training)));
-        let range = GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![] };
+        let range = GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![], mixed: false };
         let mut ids = IdSource::seeded(1);
         let job = |number| PlanJob::new(ids.job(NOW), format!("job-{number}"), NOW, range.clone(), work.clone());
         (0..count).map(job).collect()

@@ -23,21 +23,22 @@ pub(crate) fn doubts(input: &PlanInput, plan: &Plan, spread: f64) -> BTreeMap<Jo
 /// What the model says of its own error, where it has or would have the job.
 fn own(classes: &BTreeMap<NodeId, &NodeClass>, input: &PlanInput, plan: &Plan, job: &PlanJob) -> Option<f64> {
     let model = job.work.model()?;
-    let (class, gpus, nodes, configuration): (&NodeClass, GpuCount, NodeCount, Configuration) =
+    let (class, gpus, nodes, configuration): (NodeClass, GpuCount, NodeCount, Configuration) =
         match plan.assignments.get(&job.job) {
             Some(at) => {
-                let class = *classes.get(&at.placement.first_node())?;
-                (class, at.placement.gpus(), at.placement.nodes(), at.configuration?)
+                let of_nodes = at.placement.slices().iter().map(|slice| classes.get(&slice.node).copied());
+                let of_nodes: Vec<&NodeClass> = of_nodes.collect::<Option<_>>()?;
+                (headway_goodput::slowest(of_nodes)?, at.placement.gpus(), at.placement.nodes(), at.configuration?)
             }
             None => {
                 let accepts = |class: &&NodeClass| job.range.accepts(&class.gpu_type);
-                let class = input.nodes.iter().map(|node| &node.class).find(accepts)?;
+                let class = input.nodes.iter().map(|node| &node.class).find(accepts)?.clone();
                 let gpus = job.range.min.max(GpuCount(1));
                 let nodes = NodeCount(gpus.0.div_ceil(class.gpus_per_node.0.max(1)));
-                (class, gpus, nodes, model.best(class, gpus, nodes).ok()?.configuration?)
+                (class.clone(), gpus, nodes, model.best(&class, gpus, nodes).ok()?.configuration?)
             }
         };
-    let error = model.step_time(class, gpus, nodes, &configuration).ok()?.relative_error;
+    let error = model.step_time(&class, gpus, nodes, &configuration).ok()?.relative_error;
     let assumed = model.noise_scale().is_none() && configuration.global_batch != model.training.reference_batch;
     let noise = if assumed { NOISE_UNKNOWN } else { 0.0 };
     Some(libm::sqrt(error * error + noise * noise))

@@ -10,7 +10,7 @@ use crate::batches::GRID;
 use crate::examples::{class_of, emulated_class, llama3_8b, report, tiny, training};
 
 fn range(min: u32, max: u32) -> GpuRange {
-    GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![] }
+    GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![], mixed: false }
 }
 
 /// A report of one step that says nothing of its time.

@@ -9,7 +9,7 @@ use super::*;
 use crate::examples::{class_of, emulated_class, tiny, training};
 
 fn range(min: u32, max: u32) -> GpuRange {
-    GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![] }
+    GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![], mixed: false }
 }
 
 #[test]

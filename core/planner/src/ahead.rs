@@ -89,7 +89,7 @@ fn wants(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Vec<Want> {
     let shapes: Vec<_> = candidate::open_shapes(round, job).into_iter().filter(suits).collect();
     let want = |shape: &crate::cluster::Shape, only| Want {
         model: Arc::clone(model),
-        class: round.cluster.classes[shape.class].alike.clone(),
+        class: round.cluster.alike(shape.class).clone(),
         gpus: shape.gpus,
         nodes: shape.nodes,
         only,

@@ -10,7 +10,8 @@ use headway_types::report::Flexibility;
 use headway_types::spec::BatchPolicy;
 use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount, Prediction, Seconds, TokensPerSecond};
 
-use crate::cluster::{Reach, Shape};
+use crate::claim::Spread;
+use crate::cluster::{Class, Reach, Shape};
 use crate::curves::{self, CurveCache, Lack, Offer, Refusal};
 use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::maker::Maker;
@@ -117,7 +118,8 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     };
     let reference = reference_goodput(round, job, &unbound);
     let measure = measure(job, reference, &unbound);
-    let ways = of_bound.unwrap_or(unbound);
+    let mut ways = of_bound.unwrap_or(unbound);
+    drop_needless_mixes(round, &mut ways);
     let live_batch = model.as_ref().and_then(|model| live_batch(round, job, model, curves));
     let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref(), live_batch);
     let obstacle = ways.is_empty().then(|| match risky {
@@ -188,6 +190,23 @@ fn drop_needless_risks(
     needless
 }
 
+/// Nodes of two classes where those of one of them would do as much alone.
+fn drop_needless_mixes(round: &Round<'_>, ways: &mut Vec<Way>) {
+    let goodput = |way: &Way| way.offer.prediction.goodput.0;
+    let mut alone: BTreeMap<(usize, GpuCount), f64> = BTreeMap::new();
+    for way in ways.iter().filter(|way| !round.cluster.is_mix(way.shape.class)) {
+        let best = alone.entry((way.shape.class, way.shape.gpus)).or_default();
+        *best = best.max(goodput(way));
+    }
+    let does_as_much = |way: &Way, part: Shape| {
+        let smaller = alone.range((part.class, GpuCount(0))..=(part.class, part.gpus));
+        smaller.map(|(_, best)| *best).any(|best| best >= goodput(way))
+    };
+    ways.retain(|way| {
+        !round.cluster.is_mix(way.shape.class) || !round.cluster.parts(way.shape).any(|part| does_as_much(way, part))
+    });
+}
+
 /// The model as the round's policy tunes it, with its batch pinned where the script cannot change it, and held where the norm test never
 /// lowers it: what was ordered counts before the first report of it.
 pub(crate) fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Arc<JobModel> {
@@ -222,26 +241,22 @@ pub(crate) struct InPlace<'r> {
 
 pub(crate) fn in_place<'r>(round: &'r Round<'_>, job: &PlanJob) -> Option<InPlace<'r>> {
     let current = job.current.as_ref().filter(|_| job.capabilities.batch == Flexibility::Live)?;
-    let class = &round.cluster.classes[round.cluster.class_of_placement(&current.placement)?].alike;
+    let class = round.cluster.alike(round.cluster.class_of_placement(&current.placement)?);
     let (gpus, nodes, layout) = (current.placement.gpus(), current.placement.nodes(), current.configuration?.layout);
     Some(InPlace { class, gpus, nodes, layout })
 }
 
-/// Every shape of every size the job accepts, on the classes that admit it. Rigid jobs have one size.
-fn shapes(round: &Round<'_>, job: &PlanJob, shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>) -> Vec<Shape> {
-    shapes_on(round, job, round.admitted(job), shapes_of)
-}
-
-/// The same on some classes, whoever they admit.
+/// Every shape of every size the job accepts, on some classes. Rigid jobs have one size.
 fn shapes_on(
     round: &Round<'_>,
     job: &PlanJob,
-    classes: impl Iterator<Item = usize>,
+    classes: &[usize],
     shapes_of: impl Fn(usize, GpuCount) -> Vec<Shape>,
 ) -> Vec<Shape> {
-    let only_domains = job.needs.spread == crate::claim::Spread::Require;
+    let only_domains = job.needs.spread == Spread::Require;
     classes
-        .flat_map(|class| {
+        .iter()
+        .flat_map(|&class| {
             let largest = job.range.max.min(round.cluster.classes[class].nominal());
             sizes_between(job, job.least(), largest)
                 .flat_map(|gpus| shapes_of(class, gpus))
@@ -253,14 +268,39 @@ fn shapes_on(
 
 /// The shapes that nodes have room for now, were they empty.
 pub(crate) fn open_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
-    shapes(round, job, |class, gpus| round.cluster.shapes(class, gpus))
+    let admitted: Vec<usize> = round.admitted(job).collect();
+    let mut shapes = shapes_on(round, job, &admitted, |class, gpus| round.cluster.shapes(class, gpus));
+    shapes.extend(mixed_shapes(round, job, &admitted, Class::with_room));
+    shapes
+}
+
+/// Whether a job may have nodes of two classes: it says so, a model foresees what comes of it, and it need not lie in one domain.
+pub(crate) fn may_mix(job: &PlanJob) -> bool {
+    job.range.mixed && job.work.model().is_some() && job.needs.spread == Spread::Prefer
+}
+
+/// Over two classes. Rows that divide a class are counted class by class: jobs that they count stay in one.
+fn mixed_shapes(
+    round: &Round<'_>,
+    job: &PlanJob,
+    classes: &[usize],
+    nodes_of: impl Fn(&Class, u32) -> u32 + Copy,
+) -> Vec<Shape> {
+    if !may_mix(job) || !round.cluster.site.dividing_rows_of(job).is_empty() {
+        return Vec::new();
+    }
+    let built: u32 = classes.iter().map(|&class| round.cluster.classes[class].nominal().0).sum();
+    let sizes = sizes_between(job, job.least(), job.range.max.min(GpuCount(built)));
+    sizes.flat_map(|gpus| round.cluster.mixed_shapes(classes, gpus, nodes_of)).collect()
 }
 
 /// The shapes there would be were every node whole, open and free, and set aside for nobody.
 pub(crate) fn built_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
     let accepted = |class: &usize| job.range.accepts(&round.cluster.classes[*class].alike.gpu_type);
-    let classes = (0..round.cluster.classes.len()).filter(accepted);
-    shapes_on(round, job, classes, |class, gpus| round.cluster.nominal_shapes(class, gpus))
+    let classes: Vec<usize> = (0..round.cluster.classes.len()).filter(accepted).collect();
+    let mut shapes = shapes_on(round, job, &classes, |class, gpus| round.cluster.nominal_shapes(class, gpus));
+    shapes.extend(mixed_shapes(round, job, &classes, |class, _| class.nodes.len() as u32));
+    shapes
 }
 
 /// The sizes the job allows on the cluster as built.
@@ -291,7 +331,7 @@ pub(crate) fn ways(
     bound: Option<Layout>,
     curves: &mut CurveCache,
 ) -> Vec<Way> {
-    let class = &round.cluster.classes[shape.class].alike;
+    let class = round.cluster.alike(shape.class);
     let one = |offer| vec![Way { shape, offer, label: None, watts_per_gpu: None }];
     if bound.is_some_and(|layout| layout.gpus() != shape.gpus) {
         return Vec::new();
@@ -318,7 +358,7 @@ pub(crate) fn refusal(
         let detail = format!("its script cannot leave the layout {layout}, which takes {}", layout.gpus().words());
         return Some(Refusal { lacks: Lack::Layout, detail });
     }
-    let class = &round.cluster.classes[shape.class].alike;
+    let class = round.cluster.alike(shape.class);
     let model = model.filter(|_| !matches!(job.work, PlanWork::Table(_)))?;
     curves.refusal(job.job, model, class, shape.gpus, shape.nodes, bound)
 }

@@ -9,6 +9,7 @@ use headway_types::{GpuCount, GpuUuid, NodeClass, NodeCount, NodeId, Placement};
 
 use crate::claim::{Needs, Spread};
 use crate::input::{PlanInput, PlanJob, PlanNode};
+use crate::mixes::{self, Mix};
 use crate::reservation::{self, Gate};
 use crate::site::Site;
 
@@ -17,14 +18,16 @@ const SMALL_CLASS_NODES: u32 = 8;
 /// Alternative node counts per size, fewest nodes first.
 const SHAPES_PER_SIZE: usize = 3;
 
-/// How a size spreads over nodes of one class: the same number of GPUs on each.
+/// How a size spreads over nodes of one class, or of the two of a mix: the same number of GPUs on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Shape {
-    /// Index into [`Cluster::classes`].
+    /// Index into [`Cluster::classes`], or counted on from there into [`Cluster::mixes`].
     pub class: usize,
     pub gpus: GpuCount,
     pub nodes: NodeCount,
     pub reach: Reach,
+    /// Of a mix, how many of the nodes are of its faster class.
+    pub of_faster: NodeCount,
 }
 
 /// Which nodes of its class a shape may combine.
@@ -110,6 +113,8 @@ pub(crate) struct Cluster<'a> {
     pub nodes: &'a [PlanNode],
     /// In an order of their own content, so that an index means the same class in every run.
     pub classes: Vec<Class>,
+    /// None where no job may have nodes of two classes.
+    pub mixes: Vec<Mix>,
     /// The site's own rows, by the jobs and nodes they count.
     pub site: Site,
     class_of: Vec<usize>,
@@ -152,7 +157,9 @@ impl<'a> Cluster<'a> {
             })
             .collect();
         let index_of = nodes.iter().enumerate().map(|(index, node)| (node.node, index)).collect();
-        let mut cluster = Self { nodes, classes, site: Site::default(), class_of, domain_of, slots, index_of };
+        let mixed = input.jobs.iter().any(|job| job.range.mixed);
+        let mixes = if mixed { mixes::mixes(&classes) } else { Vec::new() };
+        let mut cluster = Self { nodes, classes, mixes, site: Site::default(), class_of, domain_of, slots, index_of };
         cluster.site = Site::new(input, &cluster);
         cluster
     }
@@ -205,13 +212,6 @@ impl<'a> Cluster<'a> {
         GpuCount(counted.map(|slice| slice.gpus.len() as u32).sum())
     }
 
-    /// The class all nodes of a placement share, where they do and are known.
-    pub fn class_of_placement(&self, placement: &Placement) -> Option<usize> {
-        let mut classes = placement.slices().iter().map(|slice| Some(self.class_of[self.index_of(slice.node)?]));
-        let first = classes.next()??;
-        classes.all(|class| class == Some(first)).then_some(first)
-    }
-
     /// Fabric domains a placement touches, at least 1.
     pub fn domains_of(&self, placement: &Placement) -> u32 {
         let nodes = placement.slices().iter().filter_map(|slice| self.index_of(slice.node));
@@ -235,6 +235,10 @@ impl<'a> Cluster<'a> {
 
     /// Whether enough nodes suit a job with such needs for a shape that fits the class.
     pub fn could_hold(&self, job: &PlanJob, needs: &Needs, shape: Shape) -> bool {
+        self.parts(shape).all(|part| self.could_hold_part(job, needs, part))
+    }
+
+    fn could_hold_part(&self, job: &PlanJob, needs: &Needs, shape: Shape) -> bool {
         let class = &self.classes[shape.class];
         let undemanding = *needs == (Needs { spread: needs.spread, layout: needs.layout, ..Needs::default() });
         if undemanding && self.site.dividing_rows_of(job).is_empty() {
@@ -259,7 +263,7 @@ impl<'a> Cluster<'a> {
             .filter(|&nodes| room(&of.with_room, nodes))
             .take(SHAPES_PER_SIZE)
             .flat_map(|nodes| {
-                let shape = |reach| Shape { class, gpus, nodes: NodeCount(nodes), reach };
+                let shape = |reach| Shape { class, gpus, nodes: NodeCount(nodes), reach, of_faster: NodeCount(0) };
                 let matters = nodes > 1 && of.has_domains();
                 let within = (!matters || room(&of.with_room_in_domain, nodes)).then(|| shape(Reach::Domain));
                 within.into_iter().chain(matters.then(|| shape(Reach::Class)))
@@ -271,12 +275,17 @@ impl<'a> Cluster<'a> {
     pub fn nominal_shapes(&self, class: usize, gpus: GpuCount) -> Vec<Shape> {
         let largest = self.classes[class].largest_domain();
         let reach = |nodes: u32| if nodes <= largest { Reach::Domain } else { Reach::Class };
-        let shape = |nodes| Shape { class, gpus, nodes: NodeCount(nodes), reach: reach(nodes) };
+        let of_faster = NodeCount(0);
+        let shape = |nodes| Shape { class, gpus, nodes: NodeCount(nodes), reach: reach(nodes), of_faster };
         self.splits(class, gpus).take(SHAPES_PER_SIZE).map(shape).collect()
     }
 
     /// Whether nodes enough of a shape are among those it asks for and have what it needs on their hosts, were all of them there.
     pub fn hosts_as_built(&self, needs: &Needs, shape: Shape) -> bool {
+        self.parts(shape).all(|part| self.has_hosts_as_built(needs, part))
+    }
+
+    fn has_hosts_as_built(&self, needs: &Needs, shape: Shape) -> bool {
         let class = &self.classes[shape.class];
         let enough = |nodes: &[usize]| {
             let suits = |node: &PlanNode| {

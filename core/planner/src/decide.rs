@@ -197,7 +197,10 @@ fn ways_out(
             .map(|(_, candidate)| candidate.value.0);
         left.max().map(|value| options[other].candidates[choice[other]].value.0 - value)
     };
-    let neighbours = (0..options.len()).filter(|&other| other != job && class_of(other) == class_of(job));
+    let members = |job: usize| class_of(job).map(|class| round.cluster.members(class));
+    let own = members(job);
+    let beside = |other: usize| members(other).zip(own).is_some_and(|(one, own)| one.iter().any(|of| own.contains(of)));
+    let neighbours = (0..options.len()).filter(|&other| other != job && beside(other));
     let mut losses: Vec<(i64, usize)> = neighbours.filter_map(|other| Some((least_loss(other)?, other))).collect();
     losses.sort_unstable();
     losses.truncate(NEIGHBOURS);

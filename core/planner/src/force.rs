@@ -38,7 +38,7 @@ impl Force {
         let held = of.job.current.as_ref().and_then(|current| round.cluster.class_of_placement(&current.placement));
         let suits = |candidate: &Candidate| {
             let class = candidate.shape.map(|shape| shape.class).or(held);
-            let of_type = |class: usize| Some(&round.cluster.classes[class].alike.gpu_type) == self.gpu_type.as_ref();
+            let of_type = |class: usize| Some(round.cluster.gpu_type(class)) == self.gpu_type;
             let size = self.gpus.is_none_or(|gpus| gpus == candidate.gpus);
             size && (self.gpu_type.is_none() || class.is_some_and(of_type))
         };

@@ -188,8 +188,14 @@ impl<'c> Free<'c> {
     /// Slots for a shape: nodes where the job already is, then the fullest that have room, then by id; for several
     /// nodes, out of the domain where that is so, or out of as few domains as hold them.
     pub fn find(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<Slot>> {
-        let nodes = if shape.nodes.0 == 1 { vec![self.single(shape, seeker)?] } else { self.several(shape, seeker)? };
-        Some(nodes.into_iter().flat_map(|node| self.pick(node, shape.per_node() as usize, seeker.current)).collect())
+        let of_parts = self.cluster.parts(shape).map(|part| self.nodes_for(part, seeker));
+        let nodes: Vec<Vec<usize>> = of_parts.collect::<Option<_>>()?;
+        let per_node = shape.per_node() as usize;
+        Some(nodes.concat().into_iter().flat_map(|node| self.pick(node, per_node, seeker.current)).collect())
+    }
+
+    fn nodes_for(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<usize>> {
+        if shape.nodes.0 == 1 { Some(vec![self.single(shape, seeker)?]) } else { self.several(shape, seeker) }
     }
 
     fn single(&self, shape: Shape, seeker: Seeker<'_>) -> Option<usize> {

@@ -30,6 +30,7 @@ mod idle;
 pub mod input;
 mod make_room;
 mod maker;
+mod mixes;
 mod moves;
 mod named;
 mod never;

@@ -16,8 +16,11 @@ struct Site {
     residents: Vec<usize>,
 }
 
-/// Finds room for a job's shape by moving others. `false`, and nothing changed, where that does not pay.
+/// Finds room for a job's shape by moving others. `false`, and nothing changed, where that does not pay, or where the shape is of two classes.
 pub(crate) fn for_job(placing: &mut Placing<'_, '_>, job: usize, shape: Shape) -> bool {
+    if placing.round.cluster.is_mix(shape.class) {
+        return false;
+    }
     let worth = placing.candidate(job).value.0 - next_best_value(placing, job);
     let Some(sites) = choose(placing, job, shape, worth) else { return false };
     let residents: BTreeSet<usize> = sites.iter().flat_map(|site| site.residents.iter().copied()).collect();

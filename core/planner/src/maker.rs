@@ -174,7 +174,7 @@ impl<'a, 'r> Maker<'a, 'r> {
     fn predict_present(&self, model: Option<&Arc<JobModel>>) -> Option<Prediction> {
         let current = self.job.current.as_ref()?;
         let class = self.round.cluster.class_of_placement(&current.placement);
-        let class = class.map(|class| &self.round.cluster.classes[class].alike);
+        let class = class.map(|class| self.round.cluster.alike(class));
         let predicted = match (&self.job.work, model, class) {
             (PlanWork::Opaque, ..) => return Some(unmeasured()),
             (PlanWork::Table(of), _, Some(class)) => table::present(of, class, current),
@@ -196,7 +196,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         let current = self.job.current.as_ref()?;
         let PlanWork::Table(of) = &self.job.work else { return None };
         let class = self.round.cluster.class_of_placement(&current.placement)?;
-        table::watts(of, &self.round.cluster.classes[class].alike, current)
+        table::watts(of, self.round.cluster.alike(class), current)
     }
 
     fn best_live_batch(&self) -> Option<(Configuration, Prediction)> {
@@ -226,11 +226,7 @@ impl<'a, 'r> Maker<'a, 'r> {
 
     /// Whether the job holds what a shape describes.
     fn is_here(&self, shape: Shape) -> bool {
-        self.job.current.as_ref().is_some_and(|current| {
-            self.round.cluster.class_of_placement(&current.placement) == Some(shape.class)
-                && current.placement.gpus() == shape.gpus
-                && current.placement.nodes() == shape.nodes
-        })
+        self.job.current.as_ref().is_some_and(|current| self.round.cluster.has_shape(&current.placement, shape))
     }
 
     /// Starting or moving onto a shape; `None` where the script cannot follow.
@@ -274,7 +270,7 @@ impl<'a, 'r> Maker<'a, 'r> {
 
     fn placed(&self, way: &Way, configuration: Option<Configuration>, prediction: Prediction) -> Candidate {
         let (shape, cost) = (way.shape, self.job.downtime.restart + self.job.rework);
-        let matters = shape.nodes.0 > 1 && self.round.cluster.classes[shape.class].has_domains();
+        let matters = shape.nodes.0 > 1 && self.round.cluster.has_domains(shape.class);
         let further_domains = u32::from(matters && shape.reach == Reach::Class);
         let stretch = Stretch { nodes: shape.nodes, further_domains };
         let worth = self.worth(&prediction, cost, stretch) - self.penalty(shape.gpus);

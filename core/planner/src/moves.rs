@@ -159,13 +159,13 @@ fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
 fn moved(round: &Round<'_>, options: &Options<'_>, chosen: &Candidate) -> String {
     let current = options.job.current.as_ref();
     let from = current.map_or(GpuCount(0), |current| current.placement.gpus());
-    let gpu_type = |class: usize| &round.cluster.classes[class].alike.gpu_type;
+    let gpu_type = |class: usize| round.cluster.gpu_type(class);
     let held = current.and_then(|current| round.cluster.class_of_placement(&current.placement)).map(gpu_type);
     let taken = chosen.shape.map(|shape| gpu_type(shape.class));
     let types = held.zip(taken).filter(|(held, taken)| held != taken);
     let configuration = current.and_then(|current| current.configuration);
-    let before = described(from, types.map(|(held, _)| held), configuration.as_ref());
-    let after = described(chosen.gpus, types.map(|(_, taken)| taken), chosen.configuration.as_ref());
+    let before = described(from, types.as_ref().map(|(held, _)| held), configuration.as_ref());
+    let after = described(chosen.gpus, types.as_ref().map(|(_, taken)| taken), chosen.configuration.as_ref());
     let was = options.present.map_or(0.0, |present| present.speed_up);
     let verb = match chosen.gpus.cmp(&from) {
         std::cmp::Ordering::Greater => "grows",

@@ -1,6 +1,7 @@
 //! Why a job has no shape to start on: for ever, or as long as nodes are broken or closed, and what would suit it
 //! instead. Asked only of such jobs.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -104,7 +105,8 @@ pub(crate) fn obstacle(
     let admitted: BTreeSet<usize> = round.admitted(job).collect();
     let bound = candidate::bound_layout(job);
     let mut suits = |shape: &Shape| candidate::refusal(round, job, model, *shape, bound, curves).is_none();
-    let open = candidate::built_shapes(round, job).into_iter().filter(|shape| admitted.contains(&shape.class));
+    let is_open = |shape: &Shape| cluster.members(shape.class).iter().all(|class| admitted.contains(class));
+    let open = candidate::built_shapes(round, job).into_iter().filter(is_open);
     if !by.is_empty() && !open.into_iter().any(|shape| suits(&shape)) {
         return Obstacle::Reserved { by };
     }
@@ -137,7 +139,11 @@ pub(crate) fn never(
             Spread::Require => GpuCount(class.largest_domain() * class.whole()),
             Spread::Prefer => class.nominal(),
         };
-        return Some(Obstacle::TooLarge { built: accepted().map(most).max().unwrap_or_default() });
+        let mut built: Vec<GpuCount> = accepted().map(most).collect();
+        built.sort_unstable_by_key(|gpus| Reverse(*gpus));
+        let together = if candidate::may_mix(job) { 2 } else { 1 };
+        let built = built.into_iter().take(together).map(|gpus| gpus.0).sum();
+        return Some(Obstacle::TooLarge { built: GpuCount(built) });
     }
     let (bound, mut refusals, mut hosted) = (candidate::bound_layout(job), Vec::new(), Vec::new());
     for shape in shapes {
@@ -175,9 +181,10 @@ fn kept_out(round: &Round<'_>, job: &PlanJob) -> Option<Obstacle> {
     if holds(&Needs { only: NodeSelector::default(), ..willing }) {
         return Some(Obstacle::AskedFor);
     }
-    let nodes = shapes.iter().flat_map(|shape| {
-        let roomy = |node: &&usize| cluster.open_on(**node) >= shape.per_node();
-        cluster.classes[shape.class].nodes.iter().filter(roomy)
+    let parts = shapes.iter().flat_map(|shape| cluster.parts(*shape));
+    let nodes = parts.flat_map(|part| {
+        let roomy = move |node: &&usize| cluster.open_on(**node) >= part.per_node();
+        cluster.classes[part.class].nodes.iter().filter(roomy)
     });
     let lacking: BTreeSet<HostResource> =
         nodes.flat_map(|&node| cluster.nodes[node].host.lacks(job.needs.per_node)).collect();

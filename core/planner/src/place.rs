@@ -218,9 +218,7 @@ impl<'a, 'r> Placing<'a, 'r> {
         };
         let (cluster, placement) = (self.round.cluster, &current.placement);
         let suits = |slot: &Slot| self.free.has_room(self.options[job].job, slot.node, 0);
-        cluster.class_of_placement(placement) == Some(shape.class)
-            && placement.gpus() == shape.gpus
-            && placement.nodes() == shape.nodes
+        cluster.has_shape(placement, shape)
             && !self.current[job].is_empty()
             // What stays there has to be counted first.
             && self.round.cluster.site.dividing_rows_of(self.options[job].job).is_empty()

@@ -35,7 +35,8 @@ pub fn room(input: &PlanInput, plan: &Plan) -> BTreeMap<GpuType, Room> {
             free.take(job, &cluster.known_slots(&at.placement));
         }
     }
-    let any = GpuRange { min: GpuCount(1), max: GpuCount(u32::MAX), sizes: Vec::new(), types: Vec::new() };
+    let any =
+        GpuRange { min: GpuCount(1), max: GpuCount(u32::MAX), sizes: Vec::new(), types: Vec::new(), mixed: false };
     let id = IdSource::seeded(0).job(input.now);
     let anybody = PlanJob::new(id, String::new(), input.now, any, PlanWork::Opaque);
     let mut rooms: BTreeMap<GpuType, Room> = BTreeMap::new();

@@ -269,7 +269,7 @@ fn relaxed(
 /// Of a job whose table does not know what it holds, and of which nobody says what it makes there: it counts as nothing.
 fn without_row(round: &Round<'_>, job: &PlanJob) -> Option<headway_types::plan::Relaxed> {
     let (PlanWork::Table(table), Some(held)) = (&job.work, &job.current) else { return None };
-    let class = &round.cluster.classes[round.cluster.class_of_placement(&held.placement)?].alike;
+    let class = round.cluster.alike(round.cluster.class_of_placement(&held.placement)?);
     if held.predicted.goodput.0 > 0.0 || table::present(table, class, held).is_some() {
         return None;
     }

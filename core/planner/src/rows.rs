@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use headway_solver::Use;
 use headway_types::spec::HostResource;
-use headway_types::{GpuCount, GpuType, Placement};
+use headway_types::{GpuCount, GpuType, NodeSlice, Placement};
 
 use crate::cluster::{Class, Cluster, Reach, Shape};
 use crate::input::{PlanInput, PlanJob};
@@ -230,14 +230,16 @@ impl<'a> Rows<'a> {
 
     /// What a new placement of this shape takes.
     pub fn of_shape(&self, job: &PlanJob, shape: Shape, watts_per_gpu: Option<f64>, moves: bool) -> Vec<Use> {
-        let class = &self.cluster.classes[shape.class];
         let mut taken = Taken::default();
-        self.slices(&mut taken, shape.class, job, shape.per_node(), i64::from(shape.nodes.0));
-        if shape.reach == Reach::Domain && shape.per_node() > class.whole() / 2 {
-            self.within_domain(&mut taken, shape.class, shape.nodes.0);
+        for part in self.cluster.parts(shape) {
+            let class = &self.cluster.classes[part.class];
+            self.slices(&mut taken, part.class, job, part.per_node(), i64::from(part.nodes.0));
+            if part.reach == Reach::Domain && part.per_node() > class.whole() / 2 {
+                self.within_domain(&mut taken, part.class, part.nodes.0);
+            }
+            self.site(&mut taken, job, part);
+            self.common(&mut taken, job, part.gpus, Some(&class.alike.gpu_type), watts_per_gpu);
         }
-        self.site(&mut taken, job, shape);
-        self.common(&mut taken, job, shape.gpus, Some(&class.alike.gpu_type), watts_per_gpu);
         if moves && let Some(row) = self.row(&RowKind::Moves) {
             taken.add(row, 1);
         }
@@ -267,9 +269,21 @@ impl<'a> Rows<'a> {
             taken.add(self.named[&RowKind::Site { row }], i64::from(self.cluster.counted(row, placement).0));
         }
         // GPUs of a job in flight count for its project even where they are not usable now.
-        let gpu_type = placement.slices().iter().find_map(|slice| self.cluster.node(slice.node));
-        self.common(&mut taken, job, placement.gpus(), gpu_type.map(|node| &node.class.gpu_type), watts_per_gpu);
+        for (gpu_type, gpus) in self.by_type(placement) {
+            self.common(&mut taken, job, gpus, gpu_type, watts_per_gpu);
+        }
         taken.uses()
+    }
+
+    /// GPUs of a placement by type; those of nodes that are gone count as of the first that is known.
+    fn by_type(&self, placement: &Placement) -> BTreeMap<Option<&GpuType>, GpuCount> {
+        let type_of = |slice: &NodeSlice| self.cluster.node(slice.node).map(|node| &node.class.gpu_type);
+        let known = placement.slices().iter().find_map(type_of);
+        let mut gpus: BTreeMap<Option<&GpuType>, GpuCount> = BTreeMap::new();
+        for slice in placement.slices() {
+            gpus.entry(type_of(slice).or(known)).or_default().0 += slice.gpus.len() as u32;
+        }
+        gpus
     }
 
     /// What having nothing takes, of a job that must give up what it holds for it.
@@ -324,8 +338,13 @@ impl<'a> Rows<'a> {
         name
     }
 
-    /// What one more GPU of a class is worth at these prices, as part of a whole node.
+    /// What one more GPU of a class is worth at these prices, as part of a whole node; of a mix, in the dearer class.
     pub fn price_per_gpu(&self, class: usize, prices: &[f64]) -> f64 {
+        let [slower, faster] = self.cluster.members(class).map(|of| self.price_in_class(of, prices));
+        slower.max(faster)
+    }
+
+    fn price_in_class(&self, class: usize, prices: &[f64]) -> f64 {
         let (rows, whole) = (&self.classes[class], self.cluster.classes[class].whole().max(1));
         let blocks = rows.blocks.iter().enumerate();
         let of_blocks: f64 = blocks.map(|(level, &row)| prices[row as usize] * f64::from(whole >> level)).sum();

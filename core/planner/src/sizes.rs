@@ -121,7 +121,8 @@ fn worth_telling(
     shapes: &BTreeMap<GpuCount, Vec<Shape>>,
     now: Option<GpuCount>,
 ) -> BTreeSet<GpuCount> {
-    let whole = |shape: &Shape| shape.nodes.0 == 1 || shape.per_node() == round.cluster.classes[shape.class].whole();
+    let whole =
+        |shape: &Shape| shape.nodes.0 == 1 || shape.per_node() == round.cluster.alike(shape.class).gpus_per_node.0;
     let many = shapes.len() > TOLD;
     let sizes = shapes.iter().filter(|(_, shapes)| !many || shapes.iter().any(whole)).map(|(gpus, _)| *gpus);
     let sizes: Vec<GpuCount> = sizes.collect();
@@ -150,13 +151,13 @@ fn point(
         best = best.into_iter().chain(ways).reduce(|a, b| if goodput(&b) > goodput(&a) { b } else { a });
     }
     let of = |shape: Shape, gain| SizePoint {
-        gpu_type: round.cluster.classes[shape.class].alike.gpu_type.clone(),
+        gpu_type: round.cluster.gpu_type(shape.class),
         gpus: shape.gpus,
         nodes: shape.nodes,
         gain,
     };
     let Some(best) = best else { return refusal.map(|(shape, why)| of(shape, Err(why))) };
-    let class = &round.cluster.classes[best.shape.class].alike;
+    let class = round.cluster.alike(best.shape.class);
     let (gpus, nodes) = (best.shape.gpus, best.shape.nodes);
     let tuned = model.filter(|_| bound.is_none() && best.offer.configuration.is_some());
     let others = tuned.and_then(|model| model.ranked(class, gpus, nodes, 1 + RUNNERS_UP).ok()).unwrap_or_default();

@@ -113,7 +113,7 @@ fn as_it_is(job: &PlanJob, why: &Why) -> Option<PlanJob> {
         name: job.name.clone(),
         priority: job.priority,
         submitted_at: job.submitted_at,
-        range: GpuRange { min: gpus, max: gpus, sizes: Vec::new(), types: Vec::new() },
+        range: GpuRange { min: gpus, max: gpus, sizes: Vec::new(), types: Vec::new(), mixed: false },
         work: PlanWork::Opaque,
         capabilities: job.capabilities,
         current: Some(Assignment { predicted: unmeasured(), ..current.clone() }),

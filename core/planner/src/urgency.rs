@@ -30,7 +30,7 @@ pub(crate) fn weigh(round: &Round<'_>, options: &mut [Options<'_>]) {
         (of.urgency, of.scale, of.move_penalty) = (urgency, factor, of.move_penalty * factor);
         for one in &mut of.candidates {
             // Of what is worth the same to it the faster GPUs: of a job that says nothing of its work it is all that can be known.
-            let slower = one.shape.map_or(0, |shape| i64::from(round.cluster.classes[shape.class].faster));
+            let slower = one.shape.map_or(0, |shape| i64::from(round.cluster.faster_kinds(shape.class)));
             one.value = Quanta(Quanta::of(one.value.units() * factor).0 - slower);
         }
         of.present_value = Quanta::of(of.present_value.units() * factor);

@@ -90,7 +90,7 @@ pub fn training(work: Work) -> Training {
 /// Every size in between, on any GPUs.
 #[must_use]
 pub fn gpus(min: u32, max: u32) -> GpuRange {
-    GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new() }
+    GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: Vec::new(), types: Vec::new(), mixed: false }
 }
 
 #[must_use]

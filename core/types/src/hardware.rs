@@ -13,6 +13,22 @@ use crate::unit::{Bytes, GpuCount};
 #[serde(transparent)]
 pub struct GpuType(pub String);
 
+impl GpuType {
+    /// What a gang is said to have that holds GPUs of several types: "A100-80G+H100-80G"; `None`: of none.
+    #[must_use]
+    pub fn joined(types: impl IntoIterator<Item = GpuType>) -> Option<GpuType> {
+        let mut types: Vec<String> = types.into_iter().map(|of| of.0).collect();
+        types.sort_unstable();
+        types.dedup();
+        (!types.is_empty()).then(|| GpuType(types.join("+")))
+    }
+
+    /// The types that it joins.
+    pub fn each(&self) -> impl Iterator<Item = GpuType> {
+        self.0.split('+').map(|name| GpuType(name.to_owned()))
+    }
+}
+
 impl fmt::Display for GpuType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

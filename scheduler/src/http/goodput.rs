@@ -13,8 +13,8 @@ use headway_api::v1;
 use headway_engine::record::Job;
 use headway_engine::view::{JobView, View};
 use headway_planner::{CurveCache, PlanInput, sizes};
-use headway_types::JobId;
 use headway_types::spec::Work;
+use headway_types::{GpuType, JobId, NodeId};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use uuid::Uuid;
@@ -149,13 +149,16 @@ pub async fn curve(
     Ok(Json(off_the_reactor(&SLOTS, move || curve_of(&view, &record)).await?))
 }
 
-/// Of a job that runs on the GPU type it has, else on whichever serves a size best.
+/// Of a job that runs on the GPU types it has, else on whichever serves a size best.
 fn curve_of(view: &View, record: &Job) -> v1::Curve {
     let round = view.round();
     let mut job = asked_about(view, &round, record);
-    let first = job.current.as_ref().map(|current| current.placement.first_node());
-    if let Some(node) = first.and_then(|first| round.nodes.iter().find(|node| node.node == first)) {
-        job.range.types = vec![node.class.gpu_type.clone()];
+    let held: BTreeSet<NodeId> =
+        job.current.iter().flat_map(|current| current.placement.slices()).map(|slice| slice.node).collect();
+    let types = round.nodes.iter().filter(|node| held.contains(&node.node)).map(|node| node.class.gpu_type.clone());
+    let types: BTreeSet<GpuType> = types.collect();
+    if !types.is_empty() {
+        job.range.types = types.into_iter().collect();
     }
     let others = round.jobs.iter().filter(|other| other.job != job.job).cloned().collect();
     let round = PlanInput { jobs: others, ..round }.with([job.clone()]);

@@ -60,7 +60,7 @@ fn decoder(number: u32, ids: &mut IdSource) -> PlanJob {
     training.batch.max = Sequences(2048);
     training.layouts = LayoutLimits::degrees(vec![1, 2, 4, 8], vec![1, 2, 4], Sequences(8));
     let sizes = [4, 8, 16, 32].map(GpuCount).to_vec();
-    let range = GpuRange { min: GpuCount(4), max: GpuCount(32), sizes, types: Vec::new() };
+    let range = GpuRange { min: GpuCount(4), max: GpuCount(32), sizes, types: Vec::new(), mixed: false };
     let work = PlanWork::Model(Arc::new(JobModel::new(training)));
     job(format!("job-{number}"), range, work, Priority((25 + number % 3 * 25) as u8), ids)
 }

@@ -68,6 +68,7 @@ fn random_job(rng: &mut StdRng, index: u32, nodes: &[NodeShape]) -> SimJob {
         max: GpuCount(if rigid { min } else { max }),
         sizes: Vec::new(),
         types: if picky { vec![GpuType(chosen.clone())] } else { Vec::new() },
+        mixed: !picky,
     };
     let tokens_per_second = rng.random_range(2_000.0..8_000.0);
     let minutes = rng.random_range(4.0..30.0);

@@ -1,9 +1,12 @@
 //! A node's row: what it is (inventory), what users want (policy), what we see (availability), what we have come to
 //! think of it (health). Four axes, never one enum.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use headway_types::{AvailabilityKind, BootId, JobId, NodeInventory, NodePolicyKind, StandingKind, Timestamp};
+use headway_types::{
+    AvailabilityKind, BootId, JobId, NodeClass, NodeId, NodeInventory, NodePolicyKind, Placement, StandingKind,
+    Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +22,13 @@ pub struct Node {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, Option<String>>,
     pub version: u64,
+}
+
+/// What a gang on these nodes is valued by: their class, or the slowest where they are of several. `None` where one of them is gone.
+pub(crate) fn class_of<'n>(placement: &Placement, node_of: impl Fn(NodeId) -> Option<&'n Node>) -> Option<NodeClass> {
+    let classes = placement.slices().iter().map(|slice| Some(node_of(slice.node)?.inventory.class()));
+    let classes: BTreeSet<NodeClass> = classes.collect::<Option<_>>()?;
+    headway_goodput::slowest(&classes)
 }
 
 impl Node {

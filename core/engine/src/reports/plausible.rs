@@ -68,7 +68,7 @@ impl Engine {
         let (key, samples) = ((report.job, report.generation), report.samples_seen);
         let unheard = self.facts.allocations.get(&key).is_some_and(|one| one.training_at.is_none())
             || self.seen.jobs.get(&key.0).is_some_and(|seen| seen.live.reported_at.is_none());
-        let wrong = self.judged(node, key, |job, live, most, held| {
+        let wrong = self.judged(key, |job, live, most, held| {
             let too_many = || too_many(job, live, samples, most, held);
             too_fast(report, most).or_else(|| too_many().filter(|_| !unheard || is_target_met(job, samples)))
         });
@@ -86,22 +86,20 @@ impl Engine {
     /// Likewise of the samples that a checkpoint is said to hold.
     pub(super) fn believes_saved(&mut self, node: NodeId, job: JobId, checkpoint: &CheckpointRef) -> bool {
         let samples = checkpoint.samples_seen;
-        let wrong = self.judged(node, (job, checkpoint.generation), |job, live, most, held| {
-            too_many(job, live, samples, most, held)
-        });
+        let wrong =
+            self.judged((job, checkpoint.generation), |job, live, most, held| too_many(job, live, samples, most, held));
         self.tell_unless_believed(node, job, wrong)
     }
 
     /// What is wrong by what its GPUs can do and how long they have been held.
     fn judged(
         &self,
-        node: NodeId,
         key: (JobId, Generation),
         judge: impl FnOnce(&Job, &LiveNumbers, TokensPerSecond, Seconds) -> Option<String>,
     ) -> Option<String> {
         let (job, seen) = (self.facts.jobs.get(&key.0)?, self.seen.jobs.get(&key.0)?);
-        let (allocation, node) = (self.facts.allocations.get(&key)?, self.facts.nodes.get(&node)?);
-        let most = most(job, allocation, &node.inventory.class());
+        let allocation = self.facts.allocations.get(&key)?;
+        let most = most(job, allocation, &self.facts.class_of(&allocation.placement)?);
         judge(job, &seen.live, most, self.facts.now.since(allocation.granted_at))
     }
 

@@ -37,7 +37,7 @@ impl Engine {
         let first = allocation.training_at.is_none();
         let ordered = allocation.configuration.map(|at| at.layout);
         let in_hand = self.situation().taken_revision(allocation) >= allocation.revision;
-        let class = self.facts.nodes.get(&node).map(|node| node.inventory.class());
+        let class = self.facts.class_of(&allocation.placement);
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that trains", Some(job), Some(node));
         };

@@ -166,7 +166,7 @@ fn as_it_is(job: PlanJob) -> PlanJob {
         return job;
     }
     PlanJob {
-        range: GpuRange { min: gpus, max: gpus, sizes: Vec::new(), types: Vec::new() },
+        range: GpuRange { min: gpus, max: gpus, sizes: Vec::new(), types: Vec::new(), mixed: false },
         work: PlanWork::Opaque,
         rework: Seconds(0.0),
         remaining: None,

@@ -2,7 +2,7 @@
 
 use headway_planner::Force;
 use headway_types::spec::GpuRange;
-use headway_types::{Assignment, Plan};
+use headway_types::{Assignment, GpuType, Plan};
 
 use crate::engine::Engine;
 use crate::event::{Actor, Rebalancing};
@@ -60,7 +60,9 @@ impl Engine {
             return Err(Refusal::Invalid(format!("{name} does not take {gpus} GPUs; it takes {}", words(range))));
         }
         match &force.gpu_type {
-            Some(of) if !range.accepts(of) => Err(Refusal::Invalid(format!("{name} does not take GPUs of type {of}"))),
+            Some(of) if !of.each().all(|one| range.accepts(&one)) => {
+                Err(Refusal::Invalid(format!("{name} does not take GPUs of type {of}")))
+            }
             _ => Ok(()),
         }
     }
@@ -68,8 +70,9 @@ impl Engine {
     /// What of that which is forced the plan does not give.
     pub(super) fn unmet(&self, terms: &Rebalancing, plan: &Plan) -> Option<String> {
         let given = |force: &&Force, has: &Assignment| {
-            let of_type = |of| self.facts.gpus_by_type(&has.placement).keys().all(|is| is == of);
-            force.gpus.is_none_or(|gpus| gpus == has.placement.gpus()) && force.gpu_type.as_ref().is_none_or(of_type)
+            let of_type = || GpuType::joined(self.facts.gpus_by_type(&has.placement).into_keys());
+            let is_of_type = force.gpu_type.is_none() || force.gpu_type == of_type();
+            force.gpus.is_none_or(|gpus| gpus == has.placement.gpus()) && is_of_type
         };
         let live = |force: &&Force| self.facts.jobs.get(&force.job).is_some_and(|job| job.wants_gpus(self.facts.now));
         let unmet = terms.force.iter().filter(live);

@@ -23,7 +23,8 @@ impl Givers {
         let mut classes: Vec<Vec<Offer>> = vec![Vec::new(); round.cluster.classes.len()];
         for (job, of) in options.iter().enumerate() {
             let chosen = &of.candidates[decision.choice[job]];
-            let Some(class) = class_of(round, of, decision.choice[job]) else { continue };
+            let class = class_of(round, of, decision.choice[job]);
+            let Some(class) = class.filter(|class| !round.cluster.is_mix(*class)) else { continue };
             for (at, candidate) in of.candidates.iter().enumerate() {
                 let stays_in_class = candidate.gpus.0 == 0 || candidate.shape.is_some_and(|shape| shape.class == class);
                 if stays_in_class && candidate.gpus < chosen.gpus && owed.allow(options, job, at) {

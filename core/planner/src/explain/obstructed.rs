@@ -4,6 +4,7 @@ use headway_types::spec::HostResource;
 use headway_types::{Reason, ReasonCode};
 
 use super::{gpus, list, reason};
+use crate::candidate::may_mix;
 use crate::claim::Spread;
 use crate::curves::Lack;
 use crate::input::PlanJob;
@@ -30,11 +31,12 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
             (format!("Waits: {detail}"), vec![reason(ReasonCode::NodesUnhealthy, true, detail)])
         }
         Obstacle::TooLarge { built } => {
-            let of = match job.needs.spread {
-                Spread::Prefer => "node class",
-                Spread::Require => "rack",
+            let (of, largest) = match job.needs.spread {
+                Spread::Prefer if may_mix(job) => ("two node classes", "the largest two have"),
+                Spread::Prefer => ("one node class", "the largest has"),
+                Spread::Require => ("one rack", "the largest has"),
             };
-            let detail = format!("it needs {} of one {of}, and the largest has {built}", gpus(least));
+            let detail = format!("it needs {} of {of}, and {largest} {built}", gpus(least));
             never(ReasonCode::NotEnoughFree, detail)
         }
         Obstacle::HostTooSmall { lacking } => {

@@ -1,6 +1,7 @@
 //! The story of a job that gets nothing: what it needs, what is missing, who could give it.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use headway_types::spec::HostResource;
 use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
@@ -183,9 +184,10 @@ impl Account<'_> {
         let told = |code, detail: String| (detail.clone(), reason(code, true, detail));
         if !self.has_place(job, need) {
             let of = self.options[job].job;
-            let lacking = |shape: Shape| self.rest().lacking(of, shape.class, shape.per_node());
-            let lacking: Vec<&str> =
-                need.shape.map(lacking).unwrap_or_default().into_iter().map(HostResource::in_words).collect();
+            let parts = need.shape.into_iter().flat_map(|shape| self.round.cluster.parts(shape));
+            let lacking = parts.flat_map(|part| self.rest().lacking(of, part.class, part.per_node()));
+            let lacking: BTreeSet<HostResource> = lacking.collect();
+            let lacking: Vec<&str> = lacking.into_iter().map(HostResource::in_words).collect();
             return if !lacking.is_empty() {
                 let detail = format!("nodes with enough GPUs left lack the {} it needs", list(&lacking));
                 told(ReasonCode::HostResources, detail)
@@ -217,8 +219,10 @@ impl Account<'_> {
 
     /// Rows of the site that keep it from nodes with enough GPUs left.
     pub(super) fn closed_by_rows(&self, job: usize, need: &Candidate) -> Option<String> {
-        let shape = need.shape?;
-        let rows = self.rest().rows_in_the_way(self.options[job].job, shape.class, shape.per_node());
+        let of = self.options[job].job;
+        let parts = self.round.cluster.parts(need.shape?);
+        let rows = parts.flat_map(|part| self.rest().rows_in_the_way(of, part.class, part.per_node()));
+        let rows: BTreeSet<usize> = rows.collect();
         let named: Vec<String> =
             rows.into_iter().map(|row| describe_site(&self.round.input.policy.rows[row].name)).collect();
         (!named.is_empty()).then(|| format!("nodes with enough GPUs left are closed to it by {}", list(&named)))

@@ -121,6 +121,7 @@ fn needing(job: PlanJob) -> impl Strategy<Value = PlanJob> {
             job.needs.avoid = avoid.map(node_id).into_iter().collect();
             job.needs.spread = if spread { Spread::Require } else { Spread::Prefer };
             job.needs.layout = layout.map(|dp| Layout { dp, tp: 1, pp: 1, ..Layout::single() });
+            job.range.mixed = !spread;
             job.range.types = gpu_type.map(|kind| GpuType(["alpha", "beta"][kind].into())).into_iter().collect();
             let layout = if never { Flexibility::Never } else { Flexibility::Restart };
             job.capabilities = Capabilities { batch, layout };

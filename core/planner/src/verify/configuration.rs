@@ -95,9 +95,10 @@ fn check_chosen(
         }
     }
     let restarts = !delta.stays() || former.is_none_or(|former| former.layout != chosen.layout);
-    let Some(node) = scene.nodes.get(&placement.first_node()).filter(|_| restarts) else { return Ok(()) };
+    let classes = placement.slices().iter().filter_map(|slice| Some(&scene.nodes.get(&slice.node)?.class));
+    let Some(class) = headway_goodput::slowest(classes).filter(|_| restarts) else { return Ok(()) };
     let model = if pinned { &curves::with_batch(model, batch) } else { model };
-    match curves::predict(model, &node.class, placement.gpus(), placement.nodes(), Some(chosen)) {
+    match curves::predict(model, &class, placement.gpus(), placement.nodes(), Some(chosen)) {
         Ok(_) => Ok(()),
         // What runs now is proof enough for a mere change of GPUs.
         Err(_) if former == Some(*chosen) => Ok(()),

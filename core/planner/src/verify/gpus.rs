@@ -1,4 +1,4 @@
-//! Where a job may be: on usable GPUs of nodes that take it, in a size and on a type it accepts, on nodes that are alike.
+//! Where a job may be: on usable GPUs of nodes that take it, in a size and on a type it accepts, on nodes that are alike or, where it may mix, of two classes.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ fn check_fresh(scene: &Scene<'_>, delta: &Delta<'_>, to: &Assignment) -> Result<
         domains.insert(&class.fabric.domain);
         parts.insert(slice.gpus.len());
     }
-    if kinds.len() > 1 {
+    if kinds.len() > if job.range.mixed { 2 } else { 1 } {
         return Err(Violation::MixedClasses { job: id });
     }
     if parts.len() > 1 {

@@ -1,6 +1,6 @@
 //! The power cap: what jobs draw beyond the idle draw of all GPUs stays within what the cap leaves for them.
 
-use headway_types::{Assignment, GpuCount};
+use headway_types::{Assignment, NodeSlice};
 
 use super::delta::Delta;
 use super::limits::Load;
@@ -29,9 +29,14 @@ pub(super) fn check(scene: &Scene<'_>) -> Result<(), Violation> {
 }
 
 fn beyond_idle(scene: &Scene<'_>, cap: &PowerCap, delta: &Delta<'_>, at: &Assignment) -> f64 {
-    let GpuCount(gpus) = at.placement.gpus();
-    let class = at.placement.slices().iter().find_map(|slice| scene.nodes.get(&slice.node)).map(|node| &node.class);
-    let of_type = class.and_then(|class| cap.busy.get(&class.gpu_type).copied()).unwrap_or(WATTS);
-    let per_gpu = table::watts(scene, delta, at).unwrap_or(of_type);
-    (per_gpu - cap.idle).max(0.0) * f64::from(gpus)
+    let slices = at.placement.slices();
+    let of_table = table::watts(scene, delta, at);
+    let node_of = |slice: &NodeSlice| scene.nodes.get(&slice.node);
+    let known = slices.iter().find_map(node_of);
+    let draws = slices.iter().map(|slice| {
+        let class = node_of(slice).or(known).map(|node| &node.class);
+        let of_type = class.and_then(|class| cap.busy.get(&class.gpu_type).copied()).unwrap_or(WATTS);
+        (of_table.unwrap_or(of_type) - cap.idle).max(0.0) * slice.gpus.len() as f64
+    });
+    draws.sum()
 }

@@ -14,6 +14,9 @@ pub struct GpuRange {
     pub sizes: Vec<GpuCount>,
     /// Accepted GPU types; empty means any.
     pub types: Vec<GpuType>,
+    /// Whether one gang may have nodes of two classes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mixed: bool,
 }
 
 impl GpuRange {

@@ -1,0 +1,58 @@
+//! A gang over nodes of two classes is granted, believed and learnt of as what it is valued by.
+
+use headway_types::spec::{LayoutLimits, Precision, Work};
+use headway_types::{
+    GpuCount, GpuType, JobId, NodeCount, NodeInventory, NodeReport, Seconds, Sequences, StepReport, preset,
+};
+
+use crate::harness::{Cluster, follow, gpus, inventory, spec, training};
+
+fn real(index: u64, gpu_type: &str) -> NodeInventory {
+    NodeInventory { gpu_type: GpuType(gpu_type.into()), emulated: None, ..inventory(index, 8) }
+}
+
+/// One node of eight H100 and one of eight H200, and a job on all of them, if it may.
+fn training_on_two(mixed: bool) -> (Cluster, JobId) {
+    let mut cluster = Cluster::new(&[]);
+    cluster.register(real(0, "H100-80G"), Vec::new());
+    cluster.register(real(1, "H200"), Vec::new());
+    let mut recipe = training(true);
+    recipe.work = Work::Model(preset::named("llama-3.2-1b").unwrap().shape());
+    recipe.precision = Precision::Bf16;
+    recipe.layouts = LayoutLimits::degrees(vec![], vec![], Sequences(8));
+    let mut wanted = spec("wide", 8, 16, Some(recipe));
+    wanted.roles[0].gpus.mixed = mixed;
+    let job = cluster.submit(wanted);
+    cluster.pass_beating(5.0, &[0, 1]);
+    (cluster, job)
+}
+
+#[test]
+fn it_is_granted_both_and_its_reports_teach_what_it_is_valued_by() {
+    let (mut cluster, job) = training_on_two(true);
+    follow(&mut cluster, &[0, 1]);
+    assert_eq!(gpus(&cluster, job), 16);
+    assert_eq!(cluster.allocation(job).gpu_type, Some(GpuType("H100-80G+H200".into())));
+    assert!(!cluster.engine.view().unsure(job).is_empty(), "nobody has measured it yet");
+    for number in 1..20 {
+        let report = StepReport { duration: Seconds(1.0), steps: 1, ..cluster.report_of(job, 256 * number) };
+        // Whichever node says it.
+        cluster.report(number % 2, NodeReport::Steps { report: Box::new(report) });
+    }
+    assert_eq!(cluster.engine.view().unsure(job), [], "its own reports say how long a step takes");
+    let learnt = cluster.engine.view().jobs[&job].model.clone().unwrap();
+    let at = cluster.allocation(job).configuration.unwrap();
+    let sure =
+        |of: &str| learnt.step_time(&real(0, of).class(), GpuCount(16), NodeCount(2), &at).unwrap().relative_error;
+    assert!(sure("H200") > 3.0 * sure("H100-80G"), "as of the slower member: {} {}", sure("H100-80G"), sure("H200"));
+    cluster.pass_beating(60.0, &[0, 1]);
+    follow(&mut cluster, &[0, 1]);
+    assert_eq!(gpus(&cluster, job), 16, "it stays");
+}
+
+#[test]
+fn a_job_that_did_not_say_so_has_one_of_them() {
+    let (mut cluster, job) = training_on_two(false);
+    follow(&mut cluster, &[0, 1]);
+    assert_eq!((gpus(&cluster, job), cluster.allocation(job).placement.nodes().0), (8, 1));
+}
