@@ -93,8 +93,13 @@ fn decoder(number: u32, ids: &mut IdSource) -> PlanJob {
     let (min, max) = (GpuCount(least), GpuCount(least << 3));
     // One takes any size, the other names some.
     let sizes = (0..4).map(|doubled| GpuCount(least << doubled)).collect();
-    let range =
-        GpuRange { min, max, sizes: if variant.is_multiple_of(2) { sizes } else { Vec::new() }, types: Vec::new() };
+    let range = GpuRange {
+        min,
+        max,
+        sizes: if variant.is_multiple_of(2) { sizes } else { Vec::new() },
+        types: Vec::new(),
+        mixed: false,
+    };
     let work = PlanWork::Model(Arc::new(JobModel::new(training)));
     let mut job = job(format!("job-{number}"), range, work, Priority((25 + number % 3 * 25) as u8), ids);
     job.remaining = Some(Tokens(1e11 + 1e9 * f64::from(number)));
