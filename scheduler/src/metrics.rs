@@ -40,6 +40,7 @@ const ROUND_DEFERRED: &str = "headway_round_deferred_jobs";
 const MOVES_RETURNED: &str = "headway_moves_returned_total";
 const JOBS_SET_ASIDE: &str = "headway_jobs_set_aside_total";
 const JOBS_PREEMPTED: &str = "headway_jobs_preempted_total";
+const BATCH_CHANGES: &str = "headway_batch_changes_total";
 const PROGRESS_SILENT: &str = "headway_jobs_progress_silent_total";
 const PLAN_INPUTS_LOST: &str = "headway_plan_inputs_lost_total";
 const WRONG_TOKENS: &str = "headway_http_wrong_tokens_total";
@@ -155,6 +156,11 @@ fn describe() {
         "Jobs that gave up all their GPUs, since others needed them more or they had to leave"
     );
     counter!(JOBS_PREEMPTED).increment(0);
+    describe_counter!(
+        BATCH_CHANGES,
+        "Live changes of a batch: made, contradicted by their first steps, taken back for that, or held off since there were enough or nothing like them was measured"
+    );
+    BATCH_OUTCOMES.into_iter().for_each(|outcome| counter!(BATCH_CHANGES, "outcome" => outcome).increment(0));
     describe_counter!(
         PROGRESS_SILENT,
         "Times that ten minutes brought no step of a job whose steps are read from its output"
@@ -325,6 +331,17 @@ pub fn move_returned() {
 /// A job gave up all its GPUs.
 pub fn job_preempted() {
     counter!(JOBS_PREEMPTED).increment(1);
+}
+
+/// What becomes of live changes of a batch, by the event that tells it.
+const BATCH_OUTCOMES: [&str; 4] = ["changed", "contradicted", "taken_back", "held"];
+
+/// A job's batch changed live, or not; `verb` as in `job.batch_changed`.
+pub fn batch_change(verb: &str) {
+    let outcome = BATCH_OUTCOMES.into_iter().find(|outcome| verb.strip_prefix("job.batch_") == Some(outcome));
+    if let Some(outcome) = outcome {
+        counter!(BATCH_CHANGES, "outcome" => outcome).increment(1);
+    }
 }
 
 /// No step of a job was found in its output for so long.

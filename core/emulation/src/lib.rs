@@ -24,7 +24,7 @@ pub mod workload;
 pub use headway_goodput::slowest;
 pub use linear::Linear;
 pub use mishap::{Mishap, MishapRates, Mishaps};
-pub use nature::Nature;
+pub use nature::{Cliff, Nature};
 pub use noise::GradientNoise;
 pub use progress::{Progress, Worth};
 pub use random::{Random, Seed};

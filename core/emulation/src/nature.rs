@@ -1,5 +1,16 @@
 //! How far the truth lies from what a scheduler would expect. Spreads are deviations of the logarithm of a factor around 1.
 
+use headway_types::Sequences;
+
+/// What a job's micro-batch does to its steps that no term of the prior knows: kernels that have too little work, or memory that thrashes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cliff {
+    /// Micro-batches of fewer sequences take
+    pub below: Sequences,
+    /// so many times as long.
+    pub times: f64,
+}
+
 /// What a world is like.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Nature {
@@ -11,6 +22,7 @@ pub struct Nature {
     pub job: f64,
     /// Of each layout of each job on a GPU type: what no other layout teaches.
     pub layout: f64,
+    pub cliff: Option<Cliff>,
     /// Of a job's critical batch over its noise scale, which the scheduler takes to be its κ.
     pub kappa: f64,
     /// Of the noise scale that gradients show over the true one.
@@ -32,6 +44,7 @@ impl Nature {
         step: 0.3,
         job: 0.0,
         layout: 0.0,
+        cliff: None,
         kappa: 0.0,
         noise: 0.0,
         contention: 0.0,

@@ -12,7 +12,7 @@ use headway_goodput::strategy::Strategy;
 use headway_types::spec::Precision;
 use headway_types::{Bytes, Configuration, GpuType, Layout, ModelShape, Seconds};
 
-use crate::nature::Nature;
+use crate::nature::{Cliff, Nature};
 use crate::random::{Random, Seed};
 
 /// Deviation of the logarithm of hidden memory: the memory model's error on clean runs.
@@ -34,6 +34,7 @@ pub struct StepTruth {
     /// Whose layouts have factors of their own, and how far these lie from 1.
     layouts: (Seed, f64),
     contention: f64,
+    cliff: Option<Cliff>,
 }
 
 impl StepTruth {
@@ -48,6 +49,7 @@ impl StepTruth {
             memory: memory.around(1.0, MEMORY_SPREAD),
             job: Random::new(job.about(b"job").about(gpu_type.0.as_bytes())).around(1.0, nature.job),
             contention: nature.contention,
+            cliff: nature.cliff,
             layouts: (job.about(b"layout").about(gpu_type.0.as_bytes()), nature.layout),
         }
     }
@@ -92,7 +94,9 @@ impl StepTruth {
             (prior.pipeline_transfers + prior.parameter_collectives) * self.micro + prior.data_collectives * self.step;
         let crowded = if spread.nodes.0 > 1 { self.contention * crowd } else { 0.0 };
         let common = prior.micro() * self.micro + prior.step() * self.step + prior.overhead + talk * crowded;
-        Some(common * self.job * self.of_layout(configuration.layout))
+        let fallen =
+            self.cliff.filter(|cliff| configuration.micro_batch < cliff.below).map_or(1.0, |cliff| cliff.times);
+        Some(common * self.job * self.of_layout(configuration.layout) * fallen)
     }
 
     /// What this layout of this job is off by, and no other.

@@ -1,18 +1,17 @@
 //! The life of one generation, from the grant to its end: what each step means for the rows, and what the log says. The
 //! only place that issues generations.
 
+pub(crate) mod live;
 mod told;
 
 use std::sync::Arc;
 
-use headway_types::{
-    Assignment, Configuration, Generation, GpuType, GroupOutcome, JobId, NodeId, PlanId, Seconds, Tier,
-};
+use headway_types::{Assignment, Generation, GpuType, GroupOutcome, JobId, NodeId, PlanId, Seconds};
 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::job::JobEvent;
-use crate::record::{Allocation, AllocationPhase, Expectation, Job, JobState, LastChange, StopCause, Turn, Wish};
+use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, StopCause, Turn, Wish};
 use crate::seen::{Destination, Moving};
 use crate::situation::gang::Part;
 
@@ -175,48 +174,6 @@ impl Engine {
             job.count_move(at);
         });
         self.stop(id, if must_leave { StopCause::Drain } else { StopCause::Rescale }, reason);
-    }
-
-    pub(crate) fn change_live(&mut self, id: JobId, from: Configuration, assignment: &Assignment, reason: &str) {
-        let (Some((job, allocation)), Some(to)) = (self.newest(id), assignment.configuration) else {
-            return self.facts.impossible("a job without a configuration was to change it", Some(id), None);
-        };
-        let revision = allocation.revision + 1;
-        let lr_scale = self.seen.jobs.get(&id).map_or(1.0, |seen| seen.lr_scale(Some(to)));
-        let key = (id, allocation.generation);
-        self.settle_expectation(key);
-        let from_now = self.measured_from_now(id).filter(|_| allocation.training_at.is_some());
-        let expectation = self.expectation(id, assignment, revision);
-        let expectation = expectation.map(|expectation| Expectation { measured_from: from_now, ..expectation });
-        self.facts.edit_allocation(key, |one| {
-            one.expectation = expectation;
-            one.configuration = Some(to);
-            one.revision = revision;
-            one.lr_scale = lr_scale;
-            one.predicted_goodput = assignment.predicted.goodput.0;
-        });
-        let at = self.facts.now;
-        let is_layout = from.tier_to(&to) == Some(Tier::Layout);
-        self.facts.edit_job(id, |job| {
-            job.last_change = Some(LastChange { at, reason: reason.into() });
-            if is_layout {
-                job.count_move(at);
-                job.resize = None;
-            } else {
-                job.batch_changes += 1;
-            }
-        });
-        let name = &job.spec.name;
-        let (kind, message) = if is_layout {
-            ("job.layout_changed", format!("{name} goes from {from} to {to} in memory: {reason}"))
-        } else {
-            let (batch, micro_batch) = (from.global_batch, from.micro_batch);
-            let change =
-                format!("batch {batch} to {} (micro-batch {micro_batch} to {})", to.global_batch, to.micro_batch);
-            ("job.batch_changed", format!("{name} goes from {change}: {reason}"))
-        };
-        let note = Note::new(kind, message).job(id).with("from", from).with("to", to);
-        self.facts.note(note.with("revision", revision));
     }
 
     pub(crate) fn stop_for_lost_node(&mut self, job: JobId, node: NodeId) {

@@ -12,6 +12,7 @@ mod strays;
 use headway_types::{AgentCommand, Assignment, Configuration, Generation, JobId, NodeId};
 
 use crate::engine::Engine;
+use crate::generation::live::Purpose;
 use crate::record::StopCause;
 use crate::situation::Situation;
 use crate::situation::breakdown::Breakdown;
@@ -78,6 +79,13 @@ enum Step {
         must_leave: bool,
     },
     ChangeLive {
+        job: JobId,
+        from: Configuration,
+        assignment: Assignment,
+        reason: String,
+    },
+    /// Its first steps contradicted what was expected of the change.
+    TakeBack {
         job: JobId,
         from: Configuration,
         assignment: Assignment,
@@ -162,7 +170,12 @@ impl Engine {
             }
             Step::Preempt { job, reason, must_leave } => self.preempt(job, &reason, must_leave),
             Step::Move { job, reason, must_leave } => self.move_job(job, &reason, must_leave),
-            Step::ChangeLive { job, from, assignment, reason } => self.change_live(job, from, &assignment, &reason),
+            Step::ChangeLive { job, from, assignment, reason } => {
+                self.change_live(job, from, &assignment, &reason, Purpose::Target);
+            }
+            Step::TakeBack { job, from, assignment, reason } => {
+                self.change_live(job, from, &assignment, &reason, Purpose::Back);
+            }
             Step::ChangeRate { job, generation, lr_scale } => self.change_rate((job, generation), lr_scale),
             Step::WarnIdle { job, message } => self.warn_idle(job, &message),
             Step::BusyAgain { job } => self.busy_again(job),

@@ -60,6 +60,8 @@ pub(crate) struct JobSeen {
     pub reported: Option<Configuration>,
     /// The first of the newest reports, all of the layout before though the node has the order for another.
     pub former_layout_since: Option<Timestamp>,
+    /// When the log last told that a better batch is not taken for now.
+    pub batch_held_at: Option<Timestamp>,
     /// When the log last told that noise has moved its learning rate.
     pub rate_told_at: Option<Timestamp>,
     /// Newest wall time per step, as the workers report it.
@@ -295,6 +297,7 @@ impl JobSeen {
             live,
             reported: None,
             former_layout_since: None,
+            batch_held_at: None,
             rate_told_at: None,
             step_time: None,
             save_time: None,

@@ -2,6 +2,7 @@
 //! of it; nothing here changes anything.
 
 pub(crate) mod breakdown;
+mod contradicted;
 pub(crate) mod gang;
 mod leave;
 pub(crate) mod time;

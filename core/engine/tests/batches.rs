@@ -6,8 +6,8 @@ use headway_goodput::efficiency::learning_rate_factor;
 use headway_types::command::GroupStatus;
 use headway_types::spec::{BatchPolicy, LrScaling, Training};
 use headway_types::{
-    AgentCommand, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, NodeReport, NoiseSample, Seconds,
-    Sequences, Tokens,
+    AgentCommand, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, NodeReport, NoiseSample, ReasonCode,
+    Seconds, Sequences, Tokens,
 };
 
 use crate::harness::{Cluster, inventory, spec, training};
@@ -138,4 +138,37 @@ fn adascale_follows_the_noise_between_batch_changes_and_not_each_report() {
     let changes = cluster.count("job.learning_rate_changed");
     let steps = std::iter::successors(Some(wanted), |at| Some(at * 1.05)).take_while(|at| *at < before).count();
     assert!((1..=steps + 1).contains(&changes), "{changes} changes in 160 reports, {steps} steps of 5 % between");
+}
+
+#[test]
+fn a_batch_changes_so_often_within_the_hour_and_is_told_why_it_stays() {
+    let (mut cluster, job) = started(Training { target: None, ..training(true) });
+    let (mut samples, began) = (0, cluster.now);
+    let swing = |cluster: &mut Cluster, samples: &mut u64| {
+        for phi in [400.0, 15.0] {
+            hear(cluster, job, samples, phi);
+        }
+    };
+    while cluster.now.since(began).0 < 3000.0 {
+        swing(&mut cluster, &mut samples);
+    }
+    assert_eq!(cluster.count("job.batch_changed"), 6, "{:#?}", cluster.messages);
+    assert_eq!(cluster.count("job.batch_held"), 1, "{:#?}", cluster.messages);
+    let said = |cluster: &Cluster| {
+        let view = cluster.engine.view();
+        let reasons = view.verdict(job).unwrap().reasons.clone();
+        reasons.into_iter().find(|reason| reason.code == ReasonCode::BatchBound).map(|reason| reason.detail)
+    };
+    let mut told = None;
+    for phi in [400.0, 15.0] {
+        hear(&mut cluster, job, &mut samples, phi);
+        told = told.or(said(&cluster));
+    }
+    let told = told.expect("one of both asks for another batch");
+    assert!(told.ends_with("its batch was changed 6 times within the hour, as often as it may be"), "{told}");
+    for _ in 0..15 {
+        swing(&mut cluster, &mut samples);
+    }
+    let changes = cluster.count("job.batch_changed");
+    assert!((8..=12).contains(&changes), "an hour later there are others: {changes}");
 }

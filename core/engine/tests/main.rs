@@ -5,6 +5,7 @@ mod arrays;
 mod attention;
 mod batches;
 mod budgets;
+mod contradicted;
 mod decided;
 mod deletion;
 mod dependencies;

@@ -15,6 +15,7 @@ use crate::batches::{Wanted, batch_grid, interleaved, near};
 use crate::correction::Factors;
 use crate::efficiency::Worth;
 use crate::fitting::Fitting;
+use crate::ground::Ground;
 use crate::infeasible::Infeasible;
 use crate::layouts::{Executions, Room};
 use crate::model::JobModel;
@@ -46,6 +47,7 @@ pub(crate) struct Search<'a> {
     pub prior: &'a mut PriorTimes,
     pub memory: Fitting<'a>,
     pub learnt: Learnt,
+    pub ground: Ground,
     pub executions: Executions,
     /// Batches by what they are multiples of.
     grids: BTreeMap<u64, Rc<[Sequences]>>,
@@ -100,7 +102,8 @@ impl<'a> Search<'a> {
         let Some(shape) = model.shape() else { return Err(Infeasible::Opaque) };
         let memory = model.fitting(class, prior.device()).ok_or(Infeasible::Opaque)?;
         let (executions, grids) = (Executions::default(), BTreeMap::new());
-        Ok(Self { model, class, shape, prior, memory, learnt, executions, grids })
+        let ground = model.ground(class);
+        Ok(Self { model, class, shape, prior, memory, learnt, ground, executions, grids })
     }
 
     /// The best configurations over all layouts, best first, at most `keep`, each of another layout.
@@ -176,12 +179,13 @@ impl<'a> Search<'a> {
         Room { shape: self.shape, limits: &self.model.training.layouts, class: self.class, gpus, nodes }
     }
 
-    /// The best micro-batch and batch of a layout that stays.
+    /// The best micro-batch and batch of a layout that stays; of a job that runs in a micro-batch, within its reach.
     pub(crate) fn best_batch(
         &mut self,
         gpus: GpuCount,
         nodes: NodeCount,
         layout: Layout,
+        present: Option<Sequences>,
     ) -> Result<Choice, Infeasible> {
         self.model.check_allocation(self.class, gpus, nodes)?;
         if layout.gpus() != gpus {
@@ -191,16 +195,19 @@ impl<'a> Search<'a> {
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
         self.learnt.wanted = self.learnt.wanted_of_a_layout;
-        let best = self.fitting_or_nearly(|search| search.weighed_of(Spread { gpus, nodes }, layout));
+        let best = self.fitting_or_nearly(|search| search.weighed_of(Spread { gpus, nodes }, layout, present));
         let (range, largest_micro_batch) = (self.model.training.batch, self.largest_micro_batch());
         let nothing = Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch };
         let mut found = self.settled(best, gpus, nodes, nothing)?;
         Ok(found.swap_remove(0))
     }
 
-    fn weighed_of(&mut self, spread: Spread, layout: Layout) -> Best {
+    fn weighed_of(&mut self, spread: Spread, layout: Layout, present: Option<Sequences>) -> Best {
         let mut best = Best::new(1);
         for micro_batch in self.micro_batches() {
+            if present.is_some_and(|present| !self.ground.reaches(layout, micro_batch, present)) {
+                continue;
+            }
             if self.weigh(spread, layout, micro_batch, &mut Units::default(), &mut best) == Fit::Never {
                 break;
             }
@@ -386,14 +393,17 @@ impl<'a> Search<'a> {
         let fitting = if always { grid.len() } else { grid.partition_point(|batch| fits(*batch)) };
         let grid = without_single_gradients(&grid[..fitting], range, layout, quantum);
         let straight = straight(layout);
+        let slowed = self.ground.is_contradicted_at(layout, micro_batch);
         let likely = match self.learnt.wanted {
             Some(_) => grid[grid.len() - 1..].to_vec(),
-            None if straight => near(grid, self.learnt.worth.peak(line.intercept, line.slope)),
+            None if straight && !slowed => near(grid, self.learnt.worth.peak(line.intercept, line.slope)),
             None => grid.to_vec(),
         };
         for batch in likely {
             let seconds =
                 if straight { line.at(batch.0 as f64) } else { self.exact(spread, &at(batch), batch.0 / quantum) };
+            let seconds =
+                if slowed { seconds * self.ground.slowdown(layout, micro_batch, batch.0 / quantum) } else { seconds };
             let goodput = self.goodput(batch.0 as f64, seconds);
             best.admit(Rank::of(range, self.learnt.wanted, &at(batch), goodput), at(batch));
         }

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use headway_types::{Configuration, GpuType, NodeCount, Seconds};
 use serde::{Deserialize, Serialize};
 
+use crate::band::NINTH_DECILE;
+use crate::ground::{Contradiction, Degrees, Ground, Spot};
 use crate::posterior::{Observation, Prior, posterior, variance};
 use crate::step_time::StepTime;
 
@@ -19,6 +21,8 @@ const REPORT_ERROR: f64 = 0.1;
 /// Situations kept per GPU type, and newest reports kept of each: their median shrugs off outliers and follows drift.
 const CELLS: usize = 24;
 const RECENT: usize = 7;
+/// Reports after which a situation's first steps are held against what was expected: the first one may hold what a change itself takes.
+const JUDGED: u64 = 2;
 /// Standardised residual above which a situation pulls with constant force (Huber 1964).
 const HUBER: f64 = 2.0;
 
@@ -91,6 +95,25 @@ impl Correction {
         self.types.get(gpu_type).map(|learned| learned.apply(Terms::of(prior)))
     }
 
+    /// Where steps were measured on a GPU type, and how they turned out.
+    pub(crate) fn ground(&self, gpu_type: &GpuType) -> Ground {
+        Ground::new(self.types.get(gpu_type).into_iter().flat_map(TypeCorrection::spots).collect())
+    }
+
+    /// How many times as long as the factors say steps of a configuration take, where some were measured that contradicted them.
+    pub(crate) fn slowdown(&self, gpu_type: &GpuType, configuration: &Configuration) -> f64 {
+        let Some(learned) = self.types.get(gpu_type).filter(|learned| learned.is_contradicted()) else { return 1.0 };
+        let ground = Ground::new(learned.spots().collect());
+        configuration
+            .accumulation()
+            .map_or(1.0, |count| ground.slowdown(configuration.layout, configuration.micro_batch, count))
+    }
+
+    /// Configurations whose first steps contradicted what was expected of them, least recently reported first.
+    pub(crate) fn contradictions(&self, gpu_type: &GpuType) -> impl Iterator<Item = Contradiction> {
+        self.types.get(gpu_type).into_iter().flat_map(|learned| &learned.cells).filter_map(Cell::contradiction)
+    }
+
     /// The prior as it stands: its time exactly, its full uncertainty.
     #[must_use]
     pub fn uncorrected(prior: &StepTime) -> Corrected {
@@ -123,9 +146,54 @@ struct Cell {
     /// Natural logarithms of seconds, oldest first.
     recent: Vec<f64>,
     reports: u64,
+    /// What was expected before the first report, where steps of the same degrees had been measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expected: Option<Expected>,
+    /// Its first steps took longer than that allows, and no later one has been as fast.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    contradicted: bool,
+}
+
+/// A natural logarithm of seconds, and its deviation.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Expected {
+    logarithm: f64,
+    deviation: f64,
+}
+
+impl Expected {
+    /// The slow edge of the band that a report lies in.
+    fn slowest(self) -> f64 {
+        self.logarithm + NINTH_DECILE * libm::hypot(self.deviation, REPORT_ERROR)
+    }
 }
 
 impl Cell {
+    fn degrees(&self) -> Degrees {
+        Degrees::of(self.configuration.layout)
+    }
+
+    fn fastest(&self) -> f64 {
+        self.recent.iter().copied().fold(f64::INFINITY, f64::min)
+    }
+
+    /// Holds what was reported so far against what was expected.
+    fn judge(&mut self) {
+        let Some(expected) = self.expected else { return };
+        let slow = self.fastest() > expected.slowest();
+        self.contradicted = slow && (self.contradicted || self.reports == JUDGED);
+    }
+
+    fn contradiction(&self) -> Option<Contradiction> {
+        let expected = self.expected.filter(|_| self.contradicted)?;
+        Some(Contradiction {
+            configuration: self.configuration,
+            expected: Seconds(libm::exp(expected.logarithm)),
+            slowest: Seconds(libm::exp(expected.slowest())),
+            measured: Seconds(libm::exp(self.fastest())),
+        })
+    }
+
     fn median(&self) -> f64 {
         let mut sorted = self.recent.clone();
         sorted.sort_by(f64::total_cmp);
@@ -162,17 +230,62 @@ impl TypeCorrection {
         let same = |cell: &Cell| cell.nodes == nodes && cell.configuration == *configuration && cell.terms == terms;
         let mut cell = match self.cells.iter().position(same) {
             Some(index) => self.cells.remove(index),
-            None => Cell { nodes, configuration: *configuration, terms, recent: Vec::new(), reports: 0 },
+            None => {
+                let (reports, recent, contradicted) = (0, Vec::new(), false);
+                let expected = self.expected(configuration, terms);
+                Cell { nodes, configuration: *configuration, terms, recent, reports, expected, contradicted }
+            }
         };
         if cell.recent.len() == RECENT {
             cell.recent.remove(0);
         }
         cell.recent.push(log_time);
         cell.reports += 1;
+        cell.judge();
         self.cells.push(cell);
         if self.cells.len() > CELLS {
-            self.cells.remove(0);
+            // What must not be tried again is kept longest.
+            let oldest = self.cells.iter().position(|cell| !cell.contradicted).unwrap_or(0);
+            self.cells.remove(oldest);
         }
+    }
+
+    /// What the factors say of a situation that was never reported, where they rest on steps of the same degrees.
+    fn expected(&self, configuration: &Configuration, terms: Terms) -> Option<Expected> {
+        let degrees = Degrees::of(configuration.layout);
+        let measured = self.cells.iter().any(|cell| cell.degrees() == degrees && !cell.contradicted);
+        measured.then(|| {
+            let Corrected { time, relative_error } = self.apply(terms);
+            let ground = Ground::new(self.spots().collect());
+            let unmeasured = ground.unmeasured(configuration.layout, configuration.micro_batch, None);
+            Expected { logarithm: libm::log(time.0), deviation: libm::hypot(relative_error, unmeasured) }
+        })
+    }
+
+    fn is_contradicted(&self) -> bool {
+        self.cells.iter().any(|cell| cell.contradicted)
+    }
+
+    fn spots(&self) -> impl Iterator<Item = Spot> {
+        self.cells.iter().filter_map(|cell| {
+            let by_factors = Self::evaluate(self.unit, &self.factors, cell.terms).0;
+            Some(Spot {
+                degrees: cell.degrees(),
+                micro_batch: cell.configuration.micro_batch,
+                micro_batches: cell.configuration.accumulation()?,
+                slowdown: cell.contradicted.then(|| (libm::exp(cell.fastest()) / by_factors).max(1.0)),
+            })
+        })
+    }
+
+    /// How a step depends on the micro-batch is no factor: what contradicts them at a micro-batch that nothing else confirms teaches them nothing.
+    fn teaches(&self, cell: &Cell) -> bool {
+        let confirms = |other: &Cell| {
+            !other.contradicted
+                && other.degrees() == cell.degrees()
+                && other.configuration.micro_batch == cell.configuration.micro_batch
+        };
+        !cell.contradicted || self.cells.iter().any(confirms)
     }
 
     /// Seconds and their gradient by the factors.
@@ -186,9 +299,10 @@ impl TypeCorrection {
         // No step costs less than its terms.
         let prior = Prior { sigma: PRIOR_SIGMA, least: [f64::NEG_INFINITY, f64::NEG_INFINITY, 0.0] };
         let observe = |cell: &Cell| Observation { logarithm: cell.median(), variance: cell.variance() };
-        let observations: Vec<Observation> = self.cells.iter().map(observe).collect();
+        let cells: Vec<&Cell> = self.cells.iter().filter(|cell| self.teaches(cell)).collect();
+        let observations: Vec<Observation> = cells.iter().copied().map(observe).collect();
         let found = posterior(prior, self.factors, HUBER, &observations, |index, factors| {
-            Self::evaluate(self.unit, factors, self.cells[index].terms)
+            Self::evaluate(self.unit, factors, cells[index].terms)
         });
         (self.factors, self.covariance) = (found.factors, found.covariance);
     }
@@ -206,128 +320,5 @@ impl TypeCorrection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use headway_types::random::SplitMix64;
-    use headway_types::{Layout, Sequences};
-    use proptest::prelude::*;
-
-    const MICRO: f64 = 0.2;
-    const REDUCE: f64 = 0.15;
-
-    fn at(dp: u32, accumulation: u64) -> (Configuration, StepTime) {
-        let layout = Layout { dp, tp: 1, pp: 1, ..Layout::single() };
-        let configuration = Configuration {
-            layout,
-            micro_batch: Sequences(2),
-            global_batch: Sequences(2 * u64::from(dp) * accumulation),
-        };
-        let ring = 2.0 * f64::from(dp - 1) / f64::from(dp);
-        let prior = StepTime {
-            compute: Seconds(MICRO * accumulation as f64),
-            data_collectives: Seconds(REDUCE * ring),
-            ..StepTime::default()
-        };
-        (configuration, prior)
-    }
-
-    fn gpu() -> GpuType {
-        GpuType("emulated".into())
-    }
-
-    fn predicted(correction: &Correction, dp: u32, accumulation: u64) -> Corrected {
-        let prior = at(dp, accumulation).1;
-        correction.apply(&gpu(), &prior).unwrap_or_else(|| Correction::uncorrected(&prior))
-    }
-
-    fn teach(correction: &mut Correction, dp: u32, accumulation: u64, seconds: f64) {
-        let (configuration, prior) = at(dp, accumulation);
-        correction.observe(&gpu(), NodeCount(1), &configuration, &prior, Seconds(seconds));
-    }
-
-    #[test]
-    fn without_reports_the_prior_stands_with_its_full_uncertainty() {
-        let before = predicted(&Correction::default(), 4, 4);
-        assert_eq!(before.time, at(4, 4).1.total());
-        assert!(before.relative_error > 0.3);
-    }
-
-    #[test]
-    fn one_report_already_corrects_and_unseen_layouts_inherit() {
-        let mut correction = Correction::default();
-        let slow = 1.8 * at(4, 4).1.total().0;
-        teach(&mut correction, 4, 4, slow);
-        assert!((predicted(&correction, 4, 4).time.0 / slow - 1.0).abs() < 0.1);
-        assert!(predicted(&correction, 2, 8).time.0 > 1.3 * at(2, 8).1.total().0);
-        assert!(predicted(&correction, 4, 4).relative_error < 0.15);
-    }
-
-    #[test]
-    fn a_twofold_surprise_is_learnt_from_one_report() {
-        for factor in [0.5, 2.0] {
-            let mut correction = Correction::default();
-            let seconds = factor * at(4, 4).1.total().0;
-            teach(&mut correction, 4, 4, seconds);
-            assert!((predicted(&correction, 4, 4).time.0 / seconds - 1.0).abs() < 0.12, "{factor}");
-        }
-    }
-
-    #[test]
-    fn uncertainty_shrinks_with_reports_and_is_larger_where_nothing_was_seen() {
-        let mut correction = Correction::default();
-        teach(&mut correction, 4, 4, 1.4);
-        let after_one = predicted(&correction, 4, 4).relative_error;
-        for _ in 0..30 {
-            teach(&mut correction, 4, 4, 1.4);
-        }
-        let after_many = predicted(&correction, 4, 4).relative_error;
-        assert!(after_many < after_one);
-        assert!(predicted(&correction, 4, 64).relative_error > after_many);
-    }
-
-    #[test]
-    fn one_outlier_hardly_moves_it() {
-        let mut correction = Correction::default();
-        for number in 0..10 {
-            teach(&mut correction, 4, 2 + number % 3, 1.1 * at(4, 2 + number % 3).1.total().0);
-        }
-        let before = predicted(&correction, 4, 4).time.0;
-        teach(&mut correction, 4, 4, 60.0);
-        teach(&mut correction, 2, 9, 60.0);
-        assert!((predicted(&correction, 4, 4).time.0 / before - 1.0).abs() < 0.1);
-    }
-
-    #[test]
-    fn nonsense_is_skipped() {
-        let mut correction = Correction::default();
-        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            teach(&mut correction, 4, 4, seconds);
-        }
-        assert_eq!(correction, Correction::default());
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn it_converges_to_a_synthetic_truth(
-            micro in 0.6..3.0f64, reduce in 0.5..3.0f64, extra in 0.0..0.12f64, seed in 0u64..1000,
-        ) {
-            let truth = |dp: u32, accumulation: u64| {
-                let prior = at(dp, accumulation).1;
-                micro * prior.micro().0 + reduce * prior.step().0 + extra
-            };
-            let mut correction = Correction::default();
-            let mut random = SplitMix64(seed);
-            for number in 0..120u64 {
-                let scatter = 1.0 + 0.03 * (2.0 * random.uniform() - 1.0);
-                let (dp, accumulation) = ([1, 2, 4][(number % 3) as usize], [1, 2, 4, 8][(number / 3 % 4) as usize]);
-                teach(&mut correction, dp, accumulation, scatter * truth(dp, accumulation));
-            }
-            for (dp, accumulation) in [(4, 1), (2, 4), (8, 2), (4, 16), (1, 8)] {
-                let predicted = predicted(&correction, dp, accumulation);
-                let error = predicted.time.0 / truth(dp, accumulation) - 1.0;
-                prop_assert!(error.abs() < 0.06, "dp {dp} × {accumulation}: {error}, {predicted:?}");
-            }
-        }
-    }
-}
+#[path = "correction_tests.rs"]
+mod tests;

@@ -134,7 +134,7 @@ impl JobModel {
         nodes: NodeCount,
         layout: Layout,
     ) -> Result<(Configuration, Prediction), Infeasible> {
-        Search::new(self, class, &mut self.prior_times(class)?)?.best_batch(gpus, nodes, layout)
+        Search::new(self, class, &mut self.prior_times(class)?)?.best_batch(gpus, nodes, layout, None)
     }
 }
 

@@ -25,6 +25,7 @@ pub mod estimate;
 #[cfg(test)]
 mod examples;
 mod fitting;
+mod ground;
 pub mod infeasible;
 mod kernel;
 mod layer;
@@ -47,6 +48,7 @@ mod user_curve;
 
 pub use architecture::{parameters, training_flops_per_token};
 pub use curve::{Curve, CurvePoint, Offer};
+pub use ground::Contradiction;
 pub use infeasible::Infeasible;
 pub use mixed::slowest;
 pub use model::{JobModel, Unlearned};

@@ -31,7 +31,7 @@ const PRIOR_LOG_ERROR: f64 = 1.0;
 pub struct JobModel {
     pub training: Training,
     noise: NoiseEstimator,
-    correction: Correction,
+    pub(crate) correction: Correction,
     #[serde(default)]
     memory: MemoryCorrection,
     /// What jobs alike have shown, for GPU types that it has shown nothing on.
@@ -255,7 +255,9 @@ impl JobModel {
         configuration: &Configuration,
         prior: &StepTime,
     ) -> Prediction {
-        self.prediction(configuration.global_batch, self.corrected(&class.gpu_type, prior).time)
+        let time =
+            self.corrected(&class.gpu_type, prior).time * self.correction.slowdown(&class.gpu_type, configuration);
+        self.prediction(configuration.global_batch, time)
     }
 
     /// What a search depends on of a model that no report has taught anything, so that jobs alike may share it; `None` of any other.
@@ -298,7 +300,8 @@ impl JobModel {
         let corrected = self.corrected(&class.gpu_type, &prior);
         // No report makes it less sure than held-out measurements of unknown software are.
         let prior = self.prior_deviation(class, configuration).map_or(corrected.relative_error, |one| one.time);
-        Ok(Corrected { relative_error: corrected.relative_error.min(prior), ..corrected })
+        let time = corrected.time * self.correction.slowdown(&class.gpu_type, configuration);
+        Ok(Corrected { time, relative_error: corrected.relative_error.min(prior) })
     }
 
     /// The prior's terms, for explanation.

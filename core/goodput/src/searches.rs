@@ -4,10 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount};
+use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount, Sequences};
 
 use crate::choice::{Choice, Learnt, Search};
 use crate::curve::Offer;
+use crate::ground::Ground;
 use crate::infeasible::Infeasible;
 use crate::model::JobModel;
 use crate::peaks::{Learned, PeakBounds};
@@ -21,13 +22,17 @@ pub struct Searches {
     prior: Result<PriorTimes, Infeasible>,
     learnt: Learnt,
     peaks: Option<Learned>,
+    ground: Ground,
     /// How often what is learnt has changed.
     age: u64,
     allocations: BTreeMap<(GpuCount, NodeCount), Answered>,
     /// Of this age.
-    layouts: BTreeMap<(GpuCount, NodeCount, Layout), Result<Offer, Infeasible>>,
+    layouts: BTreeMap<Kept, Result<Offer, Infeasible>>,
     refusals: BTreeMap<(GpuCount, NodeCount), Option<Infeasible>>,
 }
+
+/// A layout that stays, and the micro-batch within whose reach it stays.
+type Kept = (GpuCount, NodeCount, Layout, Option<Sequences>);
 
 /// What is known of an allocation, as of an age.
 #[derive(Clone, Debug)]
@@ -66,6 +71,7 @@ impl Searches {
             prior: model.prior_times(class),
             learnt: Learnt::of(model, class),
             peaks: model.learned_peaks(class).cloned(),
+            ground: model.ground(class),
             age: 0,
             allocations: BTreeMap::new(),
             layouts: BTreeMap::new(),
@@ -81,8 +87,9 @@ impl Searches {
     /// The model has changed, its training has not.
     pub fn follow(&mut self, model: &JobModel) {
         let (learnt, peaks) = (Learnt::of(model, &self.class), model.learned_peaks(&self.class));
-        if learnt != self.learnt || peaks != self.peaks.as_ref() {
-            (self.learnt, self.peaks) = (learnt, peaks.cloned());
+        let ground = model.ground(&self.class);
+        if learnt != self.learnt || peaks != self.peaks.as_ref() || ground != self.ground {
+            (self.learnt, self.peaks, self.ground) = (learnt, peaks.cloned(), ground);
             self.age += 1;
             self.layouts.clear();
             self.refusals.clear();
@@ -94,8 +101,14 @@ impl Searches {
     pub fn know(&self, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
         match only {
             None => self.allocations.get(&(gpus, nodes)).is_some_and(|known| known.age == self.age),
-            Some(layout) => self.layouts.contains_key(&(gpus, nodes, layout)),
+            Some(layout) => self.layouts.contains_key(&(gpus, nodes, layout, None)),
         }
+    }
+
+    /// The same of the best within reach of a job that runs in a configuration.
+    #[must_use]
+    pub fn know_within_reach(&self, gpus: GpuCount, nodes: NodeCount, of: &Configuration) -> bool {
+        self.layouts.contains_key(&(gpus, nodes, of.layout, Some(of.micro_batch)))
     }
 
     /// The best of an allocation; `None` where nothing is feasible.
@@ -132,13 +145,28 @@ impl Searches {
         nodes: NodeCount,
         layout: Layout,
     ) -> Result<Offer, Infeasible> {
-        let key = (gpus, nodes, layout);
+        self.best_of((gpus, nodes, layout, None), model)
+    }
+
+    /// The same for a job that runs in a configuration: of its layout, in a micro-batch that was measured, or next to such a one.
+    pub fn best_within_reach(
+        &mut self,
+        model: &JobModel,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        of: &Configuration,
+    ) -> Result<Offer, Infeasible> {
+        self.best_of((gpus, nodes, of.layout, Some(of.micro_batch)), model)
+    }
+
+    fn best_of(&mut self, key: Kept, model: &JobModel) -> Result<Offer, Infeasible> {
+        let (gpus, nodes, layout, present) = key;
         if let Some(known) = self.layouts.get(&key) {
             return known.clone();
         }
         let prior = self.prior.as_mut().map_err(|why| why.clone())?;
         let mut search = Search::with(model, &self.class, prior, self.learnt)?;
-        let found = search.best_batch(gpus, nodes, layout).map(|(configuration, prediction)| Offer {
+        let found = search.best_batch(gpus, nodes, layout, present).map(|(configuration, prediction)| Offer {
             configuration: Some(configuration),
             prediction,
             unlikely: search.tolerates(),

@@ -157,10 +157,14 @@ impl Terms {
 }
 
 impl Shortlist {
-    /// The list around what has just been found; `None` where there is no bound to go by.
+    /// The list around what has just been found; `None` where there is no bound to go by, as where steps contradicted what is learnt.
     pub(crate) fn around(search: &mut Search<'_>, gpus: GpuCount, nodes: NodeCount, found: &Best) -> Option<Self> {
         let (rank, winner) = found.found.first()?;
-        if search.learnt.wanted.is_some() || !rank.is_measurable() || !straight(winner.layout) {
+        if search.learnt.wanted.is_some()
+            || search.ground.is_contradicted()
+            || !rank.is_measurable()
+            || !straight(winner.layout)
+        {
             return None;
         }
         let (spread, batch) = (Spread { gpus, nodes }, winner.global_batch.0 as f64);
@@ -179,7 +183,7 @@ impl Shortlist {
     /// The best by what is learnt now; `None` beyond the bounds.
     pub(crate) fn best(&self, search: &Search<'_>) -> Option<Configuration> {
         let overhead = self.entries.first()?.terms.overhead;
-        if search.learnt.wanted.is_some() || !self.bounds.hold(search, overhead) {
+        if search.learnt.wanted.is_some() || search.ground.is_contradicted() || !self.bounds.hold(search, overhead) {
             return None;
         }
         let mut best = Best::new(1);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::{GpuCount, JobId, Layout, NodeClass, NodeCount};
+use headway_types::{Configuration, GpuCount, JobId, Layout, NodeClass, NodeCount};
 
 use crate::candidate;
 use crate::cluster::Cluster;
@@ -31,14 +31,41 @@ struct Want {
     class: NodeClass,
     gpus: GpuCount,
     nodes: NodeCount,
-    only: Option<Layout>,
+    only: Only,
+}
+
+/// Of what the best is wanted.
+#[derive(Clone, Copy, Debug)]
+enum Only {
+    Anything,
+    Of(Layout),
+    WithinReach(Configuration),
+}
+
+impl Want {
+    fn is_known(&self, curves: &Curves) -> bool {
+        match &self.only {
+            Only::Anything => curves.know(&self.class, self.gpus, self.nodes, None),
+            Only::Of(layout) => curves.know(&self.class, self.gpus, self.nodes, Some(*layout)),
+            Only::WithinReach(present) => curves.know_within_reach(&self.class, self.gpus, self.nodes, present),
+        }
+    }
+
+    fn make(&self, curves: &mut Curves) {
+        let (model, class, gpus, nodes) = (&self.model, &self.class, self.gpus, self.nodes);
+        match &self.only {
+            Only::Anything => drop(curves.best(model, class, gpus, nodes, None)),
+            Only::Of(layout) => drop(curves.best(model, class, gpus, nodes, Some(*layout))),
+            Only::WithinReach(present) => drop(curves.within_reach(model, class, (gpus, nodes), present)),
+        }
+    }
 }
 
 impl Part {
     /// Makes what is lacking.
     pub fn make(&mut self) {
         for want in self.wants.drain(..) {
-            self.curves.best(&want.model, &want.class, want.gpus, want.nodes, want.only);
+            want.make(&mut self.curves);
         }
     }
 
@@ -63,8 +90,7 @@ impl CurveCache {
             let model = candidate::effective_model(&round, job, model);
             let wants = wants(&round, job, &model);
             let (at, curves) = self.curves_of(job.job, &model);
-            let lacks = |want: &Want| !curves.know(&want.class, want.gpus, want.nodes, want.only);
-            let lacking: Vec<Want> = wants.into_iter().filter(lacks).collect();
+            let lacking: Vec<Want> = wants.into_iter().filter(|want| !want.is_known(curves)).collect();
             if !lacking.is_empty() {
                 let part = parts.entry(at).or_default();
                 // Of equal trainings the first says it all, unless their sizes differ.
@@ -94,17 +120,19 @@ fn wants(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Vec<Want> {
         nodes: shape.nodes,
         only,
     };
-    let free = shapes.iter().map(|shape| want(shape, None));
-    let kept = shapes.iter().filter(|shape| bound.is_some_and(|layout| layout.gpus() == shape.gpus));
-    free.chain(kept.map(|shape| want(shape, bound)))
-        .chain(candidate::in_place(round, job).map(|at| Want {
+    let free = shapes.iter().map(|shape| want(shape, Only::Anything));
+    let of_bound = |layout: Layout| shapes.iter().filter(move |shape| layout.gpus() == shape.gpus);
+    let kept = bound.into_iter().flat_map(|layout| of_bound(layout).map(move |shape| (shape, layout)));
+    let in_place = candidate::in_place(round, job).into_iter().flat_map(|at| {
+        [Only::Of(at.present.layout), Only::WithinReach(at.present)].map(|only| Want {
             model: Arc::clone(model),
             class: at.class.clone(),
             gpus: at.gpus,
             nodes: at.nodes,
-            only: Some(at.layout),
-        }))
-        .collect()
+            only,
+        })
+    });
+    free.chain(kept.map(|(shape, layout)| want(shape, Only::Of(layout)))).chain(in_place).collect()
 }
 
 #[cfg(test)]

@@ -86,6 +86,7 @@ pub fn job(number: u32, min: u32, max: u32) -> PlanJob {
         rework: Seconds(0.0),
         remaining: None,
         freedom: Freedom::Free,
+        batch_bound: None,
         claim: Claim::default(),
         bounds: Bounds::default(),
         needs: Needs::default(),

@@ -14,6 +14,7 @@ use crate::claim::Spread;
 use crate::cluster::{Class, Reach, Shape};
 use crate::curves::{self, CurveCache, Lack, Offer, Refusal};
 use crate::input::{Freedom, PlanJob, PlanWork};
+use crate::live::{LiveBatch, Untried};
 use crate::maker::Maker;
 use crate::obstacle::{self, Obstacle};
 use crate::round::Round;
@@ -52,6 +53,8 @@ pub(crate) struct BatchChange {
     pub to: Configuration,
     /// Relative gain of goodput.
     pub gain: f64,
+    /// What it must gain: more where no step was measured in its micro-batches.
+    pub asked: f64,
     /// The norm test asks for it, whatever the gain.
     pub demanded: bool,
     pub taken: bool,
@@ -78,6 +81,7 @@ pub(crate) struct Options<'a> {
     /// What staying as it is means.
     pub incumbent: usize,
     pub batch_change: Option<BatchChange>,
+    pub untried: Option<Untried>,
     pub obstacle: Option<Obstacle>,
     /// What the job does now, where it holds GPUs.
     pub present: Option<Prediction>,
@@ -120,7 +124,8 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     let measure = measure(job, reference, &unbound);
     let mut ways = of_bound.unwrap_or(unbound);
     drop_needless_mixes(round, &mut ways);
-    let live_batch = model.as_ref().and_then(|model| live_batch(round, job, model, curves));
+    let live_batch = model.as_ref().and_then(|model| LiveBatch::of(round, job, model, curves));
+    let untried = live_batch.as_ref().and_then(|live| live.untried(round));
     let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref(), live_batch);
     let obstacle = ways.is_empty().then(|| match risky {
         true => obstacle::too_few_usable(round, job),
@@ -153,6 +158,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         candidates,
         incumbent,
         batch_change,
+        untried,
         obstacle,
         present,
         present_value,
@@ -219,31 +225,19 @@ pub(crate) fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobM
     }
 }
 
-/// The best batch and micro-batch of the layout that a job runs in, of a script that takes them live.
-fn live_batch(
-    round: &Round<'_>,
-    job: &PlanJob,
-    model: &Arc<JobModel>,
-    curves: &mut CurveCache,
-) -> Option<(Configuration, Prediction)> {
-    let InPlace { class, gpus, nodes, layout } = in_place(round, job)?;
-    let offer = curves.best(job.job, model, class, gpus, nodes, Some(layout))?;
-    Some((offer.configuration?, offer.prediction))
-}
-
 /// Where and how a job runs that takes another batch live.
 pub(crate) struct InPlace<'r> {
     pub class: &'r NodeClass,
     pub gpus: GpuCount,
     pub nodes: NodeCount,
-    pub layout: Layout,
+    pub present: Configuration,
 }
 
 pub(crate) fn in_place<'r>(round: &'r Round<'_>, job: &PlanJob) -> Option<InPlace<'r>> {
     let current = job.current.as_ref().filter(|_| job.capabilities.batch == Flexibility::Live)?;
     let class = round.cluster.alike(round.cluster.class_of_placement(&current.placement)?);
-    let (gpus, nodes, layout) = (current.placement.gpus(), current.placement.nodes(), current.configuration?.layout);
-    Some(InPlace { class, gpus, nodes, layout })
+    let (gpus, nodes, present) = (current.placement.gpus(), current.placement.nodes(), current.configuration?);
+    Some(InPlace { class, gpus, nodes, present })
 }
 
 /// Every shape of every size the job accepts, on some classes. Rigid jobs have one size.

@@ -79,6 +79,18 @@ impl CurveCache {
         self.of(job, model).best(model, class, gpus, nodes, only)
     }
 
+    /// The best of the layout that a job runs in, within reach of its micro-batch.
+    pub(crate) fn within_reach(
+        &mut self,
+        job: JobId,
+        model: &Arc<JobModel>,
+        class: &NodeClass,
+        (gpus, nodes): (GpuCount, NodeCount),
+        present: &Configuration,
+    ) -> Option<Offer> {
+        self.of(job, model).within_reach(model, class, (gpus, nodes), present)
+    }
+
     /// Why there is none.
     pub(crate) fn refusal(
         &mut self,
@@ -187,6 +199,28 @@ impl Curves {
             None => searches.best(model, gpus, nodes),
             Some(layout) => searches.best_batch(model, gpus, nodes, layout).ok(),
         }
+    }
+
+    pub(crate) fn within_reach(
+        &mut self,
+        model: &JobModel,
+        class: &NodeClass,
+        (gpus, nodes): (GpuCount, NodeCount),
+        present: &Configuration,
+    ) -> Option<Offer> {
+        self.on(model, class).best_within_reach(model, gpus, nodes, present).ok()
+    }
+
+    /// Whether the same has been searched for.
+    pub(crate) fn know_within_reach(
+        &self,
+        class: &NodeClass,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        present: &Configuration,
+    ) -> bool {
+        let of_class = self.classes.iter().find(|known| known.class() == class);
+        of_class.is_some_and(|searches| searches.know_within_reach(gpus, nodes, present))
     }
 
     /// Whether the best of an allocation has been searched for.

@@ -2,9 +2,10 @@
 //! the decision, never changes it, and is cheap enough for every round: each job looks at its own candidates and at sums
 //! made once.
 //!
-//! Here is what all of it shares; `served`, `unserved` and `obstructed` tell a job's story, `limits` names what is
+//! Here is what all of it shares; `served`, `unserved` and `obstructed` tell a job's story, `batches` what its batch could be, `limits` names what is
 //! scarce between a job and more, `line` who is served before whom, `givers` who could yield, `entitled` what jobs are owed, `unmoved` who stays.
 
+mod batches;
 mod entitled;
 mod givers;
 mod limits;

@@ -92,6 +92,9 @@ pub struct PlanJob {
     /// Reference tokens still to do, where the job has a target; of one that counts tokens seen, what those bring at its present batch.
     pub remaining: Option<Tokens>,
     pub freedom: Freedom,
+    /// Why its batch stays as it is for now, though its script takes another live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_bound: Option<String>,
     /// Who it belongs to, and what it is owed.
     #[serde(default)]
     pub claim: Claim,

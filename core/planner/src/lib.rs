@@ -28,6 +28,7 @@ pub mod funnel;
 mod guarantee;
 mod idle;
 pub mod input;
+mod live;
 mod make_room;
 mod maker;
 mod mixes;

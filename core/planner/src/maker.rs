@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
+use headway_goodput::band::NINTH_DECILE;
 use headway_types::report::Flexibility;
 use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, TokensPerSecond};
 
@@ -11,6 +12,7 @@ use crate::cluster::Reach;
 use crate::cluster::Shape;
 use crate::curves;
 use crate::input::{Freedom, PlanJob, PlanWork};
+use crate::live::LiveBatch;
 use crate::round::Round;
 use crate::table;
 use crate::urgency;
@@ -45,7 +47,7 @@ pub(crate) struct Maker<'a, 'r> {
     /// What the job does now.
     pub present: Option<Prediction>,
     /// The best batch of its layout where it is, of a script that takes it live.
-    live_batch: Option<(Configuration, Prediction)>,
+    live_batch: Option<LiveBatch>,
     /// The larger batch that its norm test asks for where it is: whoever keeps its GPUs' shape trains with it, whatever the goodput.
     demanded: Option<(Configuration, Prediction)>,
     /// Speed-up of the smallest size it could have.
@@ -63,7 +65,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         reference: TokensPerSecond,
         least_speed_up: f64,
         model: Option<&Arc<JobModel>>,
-        live_batch: Option<(Configuration, Prediction)>,
+        live_batch: Option<LiveBatch>,
     ) -> Self {
         let policy = &round.input.policy;
         let weight = value::weight(policy, job, round.tree.share_factor(&job.claim.project), round.input.now);
@@ -139,14 +141,13 @@ impl<'a, 'r> Maker<'a, 'r> {
             let gain = prediction.goodput.0 / present.goodput.0.max(f64::MIN_POSITIVE) - 1.0;
             let cost = self.cost_of(from.tier_to(&to));
             let held = self.held();
-            let demanded = self.demanded.is_some();
-            let taken = demanded
-                || gain >= self.round.input.policy.min_batch_gain
-                    && self.worth(&prediction, cost, held) > self.worth(&present, Seconds(0.0), held);
+            let (demanded, asked) = (self.demanded.is_some(), self.asked_gain());
+            let pays = gain >= asked && self.worth(&prediction, cost, held) > self.worth(&present, Seconds(0.0), held);
+            let taken = (demanded || pays) && self.may_change_batch();
             if taken {
                 chosen = (Some(to), prediction, cost);
             }
-            change = Some(BatchChange { to, gain, demanded, taken });
+            change = Some(BatchChange { to, gain, asked, demanded, taken });
         }
         if let Some((to, prediction, cost)) = self.best_live_layout(ways) {
             let held = self.held();
@@ -201,11 +202,25 @@ impl<'a, 'r> Maker<'a, 'r> {
 
     fn best_live_batch(&self) -> Option<(Configuration, Prediction)> {
         let from = self.job.current.as_ref()?.configuration?;
-        let (to, prediction) = self.live_batch.filter(|(to, _)| *to != from)?;
-        Some((to, self.with_speed_up(prediction)))
+        let live = self.live_batch.filter(|live| live.to != from)?;
+        Some((live.to, self.with_speed_up(live.prediction)))
+    }
+
+    /// What the live change must gain: what the policy asks for, also at the slow edge of what its micro-batch leaves unsure.
+    fn asked_gain(&self) -> f64 {
+        let unmeasured = self.live_batch.map_or(0.0, |live| live.unmeasured);
+        (1.0 + self.round.input.policy.min_batch_gain) * libm::exp(NINTH_DECILE * unmeasured) - 1.0
+    }
+
+    /// Whether its batch has not changed as often as it may. Nothing keeps a job in a batch that turned out worse than was expected.
+    fn may_change_batch(&self) -> bool {
+        self.job.batch_bound.is_none() || self.live_batch.is_some_and(|live| live.contradicted)
     }
 
     fn demanded_batch(&self, model: Option<&Arc<JobModel>>) -> Option<(Configuration, Prediction)> {
+        if !self.may_change_batch() {
+            return None;
+        }
         let from = self.job.current.as_ref()?.configuration?.global_batch;
         model.filter(|model| model.wants_more_than(from))?;
         self.best_live_batch().filter(|(to, _)| to.global_batch > from)

@@ -33,7 +33,7 @@ pub(crate) fn moves(
                     let headline = verdicts.get(&options.job.job).map_or("", |verdict| &verdict.headline);
                     format!("{}: {}: {headline}", trigger(round, options), name(options))
                 }
-                MoveKind::Reconfigure(tier) if tier.is_live() => batch_changed(options, chosen),
+                MoveKind::Reconfigure(tier) if tier.is_live() => batch_changed(round, options, chosen),
                 MoveKind::Reconfigure(_) => moved(round, options, chosen),
             };
             Some(account(options, chosen, kind, reason))
@@ -130,7 +130,7 @@ fn started(
     format!("{}: {} starts on {what}{source}", round.input.trigger, name(options))
 }
 
-fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
+fn batch_changed(round: &Round<'_>, options: &Options<'_>, chosen: &Candidate) -> String {
     let from = options.job.current.as_ref().and_then(|current| current.configuration);
     let (Some(from), Some(to), Some(change)) = (from, chosen.configuration, options.batch_change) else {
         return "another batch is more goodput".into();
@@ -138,6 +138,9 @@ fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
     let noise = options.model.as_ref().and_then(|model| crate::curves::noise_scale(model));
     if let Some(noise) = noise.filter(|_| change.demanded) {
         return format!("GNS is {} tokens: the norm test asks for a batch of {}", tokens(noise), to.global_batch);
+    }
+    if let Some(left) = contradicted(round, options) {
+        return format!("{left}; a batch of {} in micro-batches of {} is better", to.global_batch, to.micro_batch);
     }
     let gain = crate::explain::percent(change.gain);
     if from.global_batch == to.global_batch {
@@ -154,6 +157,14 @@ fn batch_changed(options: &Options<'_>, chosen: &Candidate) -> String {
         }
         None => format!("a batch of {} is {gain} more goodput than {}", to.global_batch, from.global_batch),
     }
+}
+
+/// What the steps of the present configuration contradicted, in words.
+fn contradicted(round: &Round<'_>, options: &Options<'_>) -> Option<String> {
+    let current = options.job.current.as_ref()?;
+    let class = round.cluster.alike(round.cluster.class_of_placement(&current.placement)?);
+    let contradiction = options.model.as_ref()?.contradiction(class, &current.configuration?)?;
+    Some(contradiction.to_string())
 }
 
 fn moved(round: &Round<'_>, options: &Options<'_>, chosen: &Candidate) -> String {

@@ -121,6 +121,7 @@ fn as_it_is(job: &PlanJob, why: &Why) -> Option<PlanJob> {
         rework: none,
         remaining: None,
         freedom: Freedom::Fixed { reason: why.to_string() },
+        batch_bound: None,
         claim: job.claim.identity(),
         bounds: Bounds::default(),
         needs: Needs { per_node: job.needs.per_node, ..Needs::default() },

@@ -62,6 +62,7 @@ impl PlanJob {
             downtime: Downtime::of_restart(Downtime::RESTART),
             rework: Seconds(0.0),
             freedom: Freedom::Free,
+            batch_bound: None,
             claim: Claim::default(),
             bounds: Bounds::default(),
             needs: Needs::default(),

@@ -279,6 +279,12 @@ words! {
         Unconfirmed,
         /// It may run out of memory, and nothing else is possible.
         UnlikelyToFit,
+        /// A better batch has micro-batches far from any in which steps were measured.
+        BatchUntried,
+        /// Its batch has changed as often as it may for now.
+        BatchBound,
+        /// Steps of a batch took longer than the band of what was expected of them.
+        BatchContradicted,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Faults of the scheduler's own, counted and logged: transitions that the engine's tables refuse, states that it rules out, rounds that
-//! break down, jobs that are set aside for it, moves that led nowhere, jobs that fell silent. They are in the event log as well; here they reach whoever watches the process.
+//! break down, jobs that are set aside for it, moves that led nowhere, jobs that fell silent, batches that ruined the step. They are in the event log as well; here they reach whoever watches the process.
 
 use headway_engine::record::EventRecord;
 use headway_engine::{Change, Engine, Outcome};
@@ -36,6 +36,10 @@ impl Faults {
                 }
                 "job.progress_silent" => {
                     metrics::progress_silent();
+                    continue;
+                }
+                verb if verb.starts_with("job.batch_") => {
+                    metrics::batch_change(verb);
                     continue;
                 }
                 "job.report_refused" => {
@@ -80,11 +84,16 @@ mod tests {
         };
         let verbs =
             ["plan.failed", "plan.adopted", "plan.refused", "plan.given_up", "job.set_aside", "job.progress_silent"];
-        let outcome = Outcome { changes: verbs.map(event).into(), ..Outcome::default() };
+        let verbs = verbs.into_iter().chain(["job.batch_changed", "job.batch_contradicted", "job.batch_taken_back"]);
+        let outcome = Outcome { changes: verbs.map(event).collect(), ..Outcome::default() };
         ::metrics::with_local_recorder(&recorder, || Faults::default().tell(&engine, &outcome));
-        for expected in
-            ["headway_rounds_failed_total 2", "headway_jobs_set_aside_total 1", "headway_jobs_progress_silent_total 1"]
-        {
+        for expected in [
+            "headway_rounds_failed_total 2",
+            "headway_jobs_set_aside_total 1",
+            "headway_jobs_progress_silent_total 1",
+            "headway_batch_changes_total{outcome=\"changed\"} 1",
+            "headway_batch_changes_total{outcome=\"taken_back\"} 1",
+        ] {
             assert!(counted.render().contains(expected), "{}", counted.render());
         }
     }

@@ -17,8 +17,12 @@ pub(super) fn running_jobs(at: Situation<'_>) -> Vec<Step> {
         let paused = at.facts.policy.mode == PolicyMode::Paused;
         let stranded = paused && at.must_leave(allocation).is_some();
         match planned {
-            Some(one) if allocation.is_as_assigned(one) && (!stranded || at.may_linger(allocation)) => None,
-            Some(one) if !stranded && one.placement == allocation.placement => configuration(at, job, allocation, one),
+            Some(one) if allocation.is_as_assigned(one) && (!stranded || at.may_linger(allocation)) => {
+                taken_back(at, job, allocation)
+            }
+            Some(one) if !stranded && one.placement == allocation.placement => {
+                taken_back(at, job, allocation).or_else(|| configuration(at, job, allocation, one))
+            }
             Some(one) if !stranded => {
                 let (from, to) = (allocation.placement.gpus(), one.placement.gpus());
                 let (reason, must_leave) = cause(at, allocation, || format!("it moves from {from} to {to} GPUs"));
@@ -42,10 +46,19 @@ fn cause(at: Situation<'_>, allocation: &Allocation, otherwise: impl FnOnce() ->
     }
 }
 
+/// What lost goodput where it was to gain some is left at once, without another round.
+fn taken_back(at: Situation<'_>, job: &Job, allocation: &Allocation) -> Option<Step> {
+    let (assignment, reason) = at.way_back(job, allocation)?;
+    Some(Step::TakeBack { job: job.id, from: allocation.configuration?, assignment, reason })
+}
+
 /// Same GPUs, perhaps another configuration: live where the script can, by restart where it must.
 fn configuration(at: Situation<'_>, job: &Job, allocation: &Allocation, assignment: &Assignment) -> Option<Step> {
     let (from, to) = (allocation.configuration?, assignment.configuration?);
     let tier = from.tier_to(&to)?;
+    if at.has_turned_out_worse(allocation, &from, &to) {
+        return None;
+    }
     let able = job.able();
     let reason = at.facts.reason_of(job.id).unwrap_or_else(|| format!("{from} becomes {to}"));
     match if tier == Tier::Layout { able.layout } else { able.batch } {

@@ -22,6 +22,9 @@ pub struct Allocation {
     /// Current configuration; live changes raise `revision`.
     pub configuration: Option<Configuration>,
     pub revision: u64,
+    /// What it ran in before the newest live change of its batch, unless it has gone back to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub former_batch: Option<Configuration>,
     /// Learning-rate factor decided with the configuration: a repeated command must carry the same body.
     #[serde(default = "unscaled")]
     pub lr_scale: f64,
@@ -152,6 +155,7 @@ impl Allocation {
             placement,
             configuration: None,
             revision: 1,
+            former_batch: None,
             lr_scale: unscaled(),
             notice: None,
             resumed_from: None,

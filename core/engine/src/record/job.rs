@@ -1,6 +1,5 @@
 //! A job's row.
 
-use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::spec::Target;
@@ -14,6 +13,8 @@ use super::allocation::{Allocation, Displacer};
 use super::array::Element;
 use super::dependency::Dependency;
 use super::job_state::{JobState, StopCause, Wish};
+use super::pin::{Pin, Resize};
+use super::turn::Turn;
 use crate::account::GpuTime;
 
 /// How long a job that waits avoids the nodes that failed it.
@@ -21,6 +22,10 @@ pub(crate) const SUSPICION: Seconds = Seconds(60.0);
 
 /// Moves beyond this age no longer count against `max_resizes_per_hour`.
 pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
+
+/// Live changes of the batch within an hour. They are no moves of GPUs: by those a batch that follows its noise would keep its job from following
+/// the cluster.
+const BATCH_CHANGES_PER_HOUR: usize = 6;
 
 /// A job: what was asked (spec), what was decided (state, generation), what was reached (checkpoint, progress).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -125,6 +130,9 @@ pub struct Job {
     pub reconfigurations: u32,
     /// Live batch changes.
     pub batch_changes: u32,
+    /// Those within the hour, which are bounded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub batch_changed_at: Vec<Timestamp>,
     /// How its processes last ended before their time.
     #[serde(default)]
     pub last_failure: Option<LastFailure>,
@@ -140,6 +148,20 @@ impl Job {
         self.reconfigurations += 1;
         self.moved_at.retain(|one| at.since(*one).0 < RESIZE_WINDOW.0);
         self.moved_at.push(at);
+    }
+
+    /// One more live change of the batch.
+    pub(crate) fn count_batch_change(&mut self, at: Timestamp) {
+        self.batch_changes += 1;
+        self.batch_changed_at.retain(|one| at.since(*one).0 < RESIZE_WINDOW.0);
+        self.batch_changed_at.push(at);
+    }
+
+    /// Why no further live change of its batch is made for now.
+    pub(crate) fn batch_bound(&self, now: Timestamp) -> Option<String> {
+        let changes = self.batch_changed_at.iter().filter(|at| now.since(**at).0 < RESIZE_WINDOW.0).count();
+        (changes >= BATCH_CHANGES_PER_HOUR)
+            .then(|| format!("its batch was changed {changes} times within the hour, as often as it may be"))
     }
 
     /// What the running script can do: its own word, else the specification's.
@@ -319,26 +341,11 @@ impl Job {
             element: None,
             reconfigurations: 0,
             batch_changes: 0,
+            batch_changed_at: Vec::new(),
             last_failure: None,
             last_change: None,
             version: 0,
         }
-    }
-}
-
-/// How long a job waited in the queue before it last started from there, and how long it has run since. Moves, drains
-/// and failures do not end a turn; a preemption does, and so does having run as long as it had waited.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Turn {
-    pub waited: Seconds,
-    /// Under generations that are over.
-    pub ran: Seconds,
-}
-
-impl Turn {
-    #[must_use]
-    pub fn is_over(self) -> bool {
-        self.ran.0 >= self.waited.0
     }
 }
 
@@ -350,31 +357,6 @@ pub struct Displacement {
     pub by: Vec<Displacer>,
     /// GPU-time of its steps that nothing had saved.
     pub lost: GpuSeconds,
-}
-
-/// A person's word that a job stays on the GPUs it has.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pin {
-    pub by: String,
-    pub reason: Option<String>,
-    pub since: Timestamp,
-}
-
-/// A person's word that a job may be moved once, whatever its cooldown.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resize {
-    pub by: String,
-    pub reason: Option<String>,
-    pub at: Timestamp,
-}
-
-impl fmt::Display for Pin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.reason {
-            Some(reason) => write!(f, "pinned by {}: {reason}", self.by),
-            None => write!(f, "pinned by {}", self.by),
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -48,8 +48,11 @@ impl Engine {
         if fresh == Sequences(0) && !first {
             return;
         }
+        let mut contradiction = None;
         if let (Some(model), Some(class)) = (&mut seen.model, &class) {
+            let known = model.contradiction(class, &report.configuration).is_some();
             Arc::make_mut(model).observe(class, nodes, &report);
+            contradiction = model.contradiction(class, &report.configuration).filter(|_| !known);
         }
         let before = seen.live.progress;
         let efficiency = seen.model.as_ref().map(|model| model.efficiency(report.configuration.global_batch));
@@ -74,6 +77,9 @@ impl Engine {
             gpus: gpus.0,
         });
         self.facts.draft.shown_jobs.insert(job);
+        if let Some(contradiction) = contradiction {
+            self.batch_contradicted(job, &contradiction);
+        }
         self.save_model(job);
         self.notice_drift(job);
         if first {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use headway_types::{Assignment, JobId, JobVerdict, Plan, PlanId, ReasonCode};
+use headway_types::{Assignment, JobId, JobVerdict, Plan, PlanId, Reason, ReasonCode};
 
 use super::fits::what_still_fits;
 use super::{Asked, Pinned, Restraint, RoundKind, RoundRequest};
@@ -11,7 +11,7 @@ use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, Rebalancing};
 use crate::outcome::{Refusal, Reply};
-use crate::record::{Adoption, Job, JobState, PlanEvent, PlanRecord, PlanState, PolicyMode};
+use crate::record::{Adoption, Job, JobState, PlanEvent, PlanRecord, PlanState, PolicyMode, RESIZE_WINDOW};
 use crate::verdicts::Verdicts;
 
 impl Engine {
@@ -43,6 +43,7 @@ impl Engine {
             return self.facts.note(note);
         }
         self.take_verdicts(&plan, &round.request);
+        self.tell_of_held_batches(&plan);
         let asks = self.facts.policy.mode == PolicyMode::Advisory && self.moves_running(&plan);
         let covered = self.facts.policy.auto_approve.as_ref().is_some_and(|rule| rule.covers(&plan));
         if round.asked_by.is_some() || asks && !covered {
@@ -84,6 +85,24 @@ impl Engine {
             due_after: plan.report.due_after,
             nodes_left_out: Arc::new(nodes.clone()),
         };
+    }
+
+    /// Better batches that are not taken since nobody knows their micro-batches, or since there were enough changes: told once an hour.
+    fn tell_of_held_batches(&mut self, plan: &Plan) {
+        let now = self.facts.now;
+        let held = |reason: &&Reason| matches!(reason.code, ReasonCode::BatchUntried | ReasonCode::BatchBound);
+        for id in self.facts.roll.live.clone() {
+            let Some(reason) = plan.report.jobs.get(&id).and_then(|one| one.reasons.iter().find(held)) else {
+                continue;
+            };
+            let Some(seen) = self.seen.job_mut(id) else { continue };
+            if seen.batch_held_at.is_some_and(|at| now.since(at).0 < RESIZE_WINDOW.0) {
+                continue;
+            }
+            seen.batch_held_at = Some(now);
+            let message = format!("{} keeps its batch for now: {}", self.facts.job_name(id), reason.detail);
+            self.facts.note(Note::new("job.batch_held", message).job(id).plan(plan.id).with("code", reason.code));
+        }
     }
 
     /// Who has nothing by either plan is not looked at.

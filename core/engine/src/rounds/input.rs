@@ -96,7 +96,7 @@ impl Situation<'_> {
         let queued = target.filter_map(|id| facts.jobs.get(id)).filter(|job| facts.may_start(job.id));
         let lot = |job: &Arc<Job>| {
             let (current, freedom) = self.freedom(job, kind);
-            (job.id, Lot { current, freedom })
+            (job.id, Lot { current, freedom, batch_bound: job.batch_bound(facts.now) })
         };
         facts.live_jobs().chain(queued).map(lot).collect()
     }

@@ -48,6 +48,7 @@ pub(super) struct Accused {
 pub(super) struct Lot {
     pub current: Option<Assignment>,
     pub freedom: Freedom,
+    pub batch_bound: Option<String>,
 }
 
 impl RoundRequest {
@@ -123,9 +124,9 @@ impl RoundRequest {
     fn plan_job(&self, job: &Job, seen: &JobSeen, premises: Premises<'_>) -> PlanJob {
         let work = seen.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
         let told = premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work);
-        let (current, freedom) = match self.lots.get(&job.id) {
-            Some(lot) => (lot.current.clone(), lot.freedom.clone()),
-            None => (None, Freedom::Free),
+        let (current, freedom, batch_bound) = match self.lots.get(&job.id) {
+            Some(lot) => (lot.current.clone(), lot.freedom.clone(), lot.batch_bound.clone()),
+            None => (None, Freedom::Free, None),
         };
         let prior = Downtime::of_restart(job.downtime.unwrap_or(self.restart_prior));
         let planned = PlanJob {
@@ -135,6 +136,7 @@ impl RoundRequest {
             rework: self.rework(job),
             remaining: seen.live.left(job),
             freedom,
+            batch_bound,
             claim: self.claim(job, told.claim),
             bounds: self.bounds(job, told.bounds),
             needs: self.needs(job, told.needs),

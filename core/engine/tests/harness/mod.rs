@@ -12,7 +12,8 @@ use headway_engine::record::{
     Allocation, Array, Awaited, IdempotencyRecord, Job, JobState, Node, PlanRecord, PolicySettings, Project, Realised,
     Reservation,
 };
-use headway_engine::{Change, Engine, EngineConfig, Outcome, Reply, Snapshot};
+use headway_engine::{Change, Engine, EngineConfig, Observation, Outcome, Reply, Snapshot};
+use headway_goodput::JobModel;
 use headway_planner::CurveCache;
 use headway_types::command::GroupStatus;
 use headway_types::{
@@ -43,6 +44,8 @@ pub struct Cluster {
     pub reservations: BTreeMap<ReservationId, Reservation>,
     pub arrays: BTreeMap<ArrayId, Array>,
     curves: CurveCache,
+    /// What was learnt of jobs, as it was last handed over to be kept.
+    kept_models: BTreeMap<JobId, JobModel>,
     term: u64,
     /// Of when the backup is that the store was restored from.
     pub restored: Option<Timestamp>,
@@ -84,6 +87,7 @@ impl Cluster {
             reservations: BTreeMap::new(),
             arrays: BTreeMap::new(),
             curves: CurveCache::default(),
+            kept_models: BTreeMap::new(),
             term: 1,
             restored: None,
             seq: 0,
@@ -154,14 +158,28 @@ impl Cluster {
                 }
             }
         }
+        for observation in outcome.observations {
+            if let Observation::Model { job, model } = observation {
+                self.kept_models.insert(job, JobModel::clone(&model));
+            }
+        }
         self.wake_at = outcome.wake_at;
         self.commands.extend(outcome.commands);
         self.refused.extend(outcome.refused.into_iter().map(|(_, _, reason)| reason));
         outcome.replies.into_iter().map(|(_, reply)| reply).collect()
     }
 
-    /// The scheduler dies and another takes over from what was committed.
+    /// The scheduler dies and another takes over from what was committed; no observation was written in time.
     pub fn restart(&mut self) {
+        self.restart_with(BTreeMap::new());
+    }
+
+    /// The same where observations had been written.
+    pub fn restart_knowing(&mut self) {
+        self.restart_with(self.kept_models.clone());
+    }
+
+    fn restart_with(&mut self, models: BTreeMap<JobId, JobModel>) {
         self.term += 1;
         let snapshot = Snapshot {
             jobs: self.jobs.values().filter(|job| !job.state.is_final()).cloned().collect(),
@@ -174,7 +192,7 @@ impl Cluster {
             projects: self.projects.values().cloned().collect(),
             reservations: self.reservations.values().cloned().collect(),
             arrays: self.arrays.values().cloned().collect(),
-            models: BTreeMap::new(),
+            models,
             last_event_seq: self.seq,
             restored: self.restored,
         };

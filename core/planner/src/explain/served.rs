@@ -5,7 +5,6 @@ use headway_types::{GpuCount, Reason, ReasonCode};
 
 use super::{Account, gpus, percent, reason, relative};
 use crate::candidate::Candidate;
-use crate::curves;
 use crate::input::Freedom;
 
 impl Account<'_> {
@@ -47,26 +46,6 @@ impl Account<'_> {
             }
         };
         (format!("{head}; {tail}"), reasons)
-    }
-
-    /// A better batch that was too small a change, and what is not known of the noise.
-    fn about_batch(&self, job: usize) -> Vec<Reason> {
-        let options = &self.options[job];
-        let mut reasons = Vec::new();
-        if let Some(change) = options.batch_change.filter(|change| !change.taken && change.gain > 0.0) {
-            let needed = percent(self.round.input.policy.min_batch_gain);
-            let detail = format!(
-                "a batch of {} would be {} more goodput; a change must gain {needed}",
-                change.to.global_batch,
-                percent(change.gain)
-            );
-            reasons.push(reason(ReasonCode::GainTooSmall, true, detail));
-        }
-        if options.model.as_ref().is_some_and(|model| curves::noise_scale(model).is_none()) {
-            let detail = "no gradient noise scale reported yet: batches are weighed by what is assumed";
-            reasons.push(reason(ReasonCode::ProfileMissing, false, detail.into()));
-        }
-        reasons
     }
 
     fn why_not_larger(&self, job: usize, larger: GpuCount, then: f64, unmoved: Option<&Unmoved>) -> Reason {

@@ -82,6 +82,7 @@ fn offered<'a>(options: &[Options<'a>], wanted: &[usize], running: Running) -> (
             candidates: kept.iter().map(|&at| of.candidates[at].clone()).collect(),
             incumbent: 0,
             batch_change: of.batch_change,
+            untried: of.untried,
             obstacle: None,
             present: of.present,
             present_value: of.present_value,

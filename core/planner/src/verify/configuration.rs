@@ -6,7 +6,7 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
 use headway_types::spec::Work;
-use headway_types::{Assignment, Configuration, Layout, Tier};
+use headway_types::{Assignment, Configuration, Layout, Placement, Tier};
 
 use super::delta::Delta;
 use super::{Scene, Violation};
@@ -51,6 +51,12 @@ fn check_binding(delta: &Delta<'_>, to: &Assignment) -> Result<(), Violation> {
     if kept { Ok(()) } else { Err(Violation::LayoutChanged { job: delta.job.job }) }
 }
 
+/// Whether steps of what a job runs in contradicted what was expected of them: nothing keeps it there.
+fn is_contradicted(scene: &Scene<'_>, at: &Placement, model: &JobModel, former: &Configuration) -> bool {
+    let node = scene.nodes.get(&at.first_node());
+    node.is_some_and(|node| model.contradiction(&node.class, former).is_some())
+}
+
 fn check_none(delta: &Delta<'_>, model: &JobModel) -> Result<(), Violation> {
     match &model.training.work {
         Work::Curve { .. } => Ok(()),
@@ -92,6 +98,10 @@ fn check_chosen(
         let in_place = delta.stays() && former.layout == chosen.layout;
         if (!kept && unchanging) || (in_place && tier.is_some() && job.capabilities.batch != Flexibility::Live) {
             return Err(Violation::BatchChanged { job: job.job });
+        }
+        if in_place && tier.is_some() && job.batch_bound.is_some() && !is_contradicted(scene, placement, model, &former)
+        {
+            return Err(Violation::BatchBound { job: job.job });
         }
     }
     let restarts = !delta.stays() || former.is_none_or(|former| former.layout != chosen.layout);

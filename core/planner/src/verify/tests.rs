@@ -134,6 +134,18 @@ fn a_script_that_cannot_change_its_batch_keeps_it() {
 }
 
 #[test]
+fn a_batch_that_has_changed_as_often_as_it_may_stays() {
+    let (input, plan) = planned();
+    let mut next = after(&input, &plan);
+    let mut changed = Plan { id: next.plan, parent: next.parent, ..plan };
+    let batch = &mut changed.assignments.get_mut(&job_id(1)).unwrap().configuration.as_mut().unwrap().global_batch;
+    batch.0 = if batch.0 == 64 { 32 } else { 64 };
+    assert_eq!(verify(&next, &changed), Ok(()));
+    next.jobs[0].batch_bound = Some("its batch was changed 6 times within the hour".into());
+    assert_eq!(verify(&next, &changed), Err(Violation::BatchBound { job: job_id(1) }));
+}
+
+#[test]
 fn a_job_starts_on_no_node_it_avoids_but_may_stay_there() {
     let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 2)]);
     input.jobs[0].needs.avoid = [node_id(1)].into();

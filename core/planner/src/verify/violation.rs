@@ -52,6 +52,8 @@ pub enum Violation {
     LayoutChanged { job: JobId },
     #[error("job {job} cannot change its batch like that")]
     BatchChanged { job: JobId },
+    #[error("job {job} changes its batch, which has changed as often as it may for now")]
+    BatchBound { job: JobId },
     #[error("the goodput table of job {job} has no row {label:?} for {gpus} GPUs of {gpu_type} on {nodes} nodes")]
     NoRow { job: JobId, gpu_type: GpuType, gpus: GpuCount, nodes: NodeCount, label: Option<String> },
     #[error("job {job} starts on node {node}, whose {resource} ({has}) are less than all its jobs need ({needed})")]

@@ -44,7 +44,7 @@ export const GROUPS: readonly Group[] = [
 
 /** Others that are worth offering to whoever types. */
 const FURTHER = [
-  ...["job.batch_changed", "job.layout_changed", "job.checkpoint_requested", "job.held", "job.released", "job.pinned", "job.unpinned"],
+  ...["job.batch_changed", "job.batch_contradicted", "job.batch_taken_back", "job.batch_held", "job.layout_changed", "job.checkpoint_requested", "job.held", "job.released", "job.pinned", "job.unpinned"],
   ...["job.straggler", "job.loss_spike", "job.idle_gpus", "job.stopping", "job.unblocked", "job.resized", "gpu.healed", "scheduler.took_over"],
 ];
 export const KNOWN: readonly string[] = [...new Set([...GROUPS.flatMap((group) => group.verbs), ...FURTHER])].sort();
@@ -60,6 +60,7 @@ const GOOD = new Set(["job.succeeded", "job.training", "node.available", "node.t
 const WARN = new Set([
   ...["job.preempted", "job.stopping", "job.straggler", "job.loss_spike", "job.loss_not_finite", "job.progress_silent", "job.idle_gpus"],
   ...["job.requeued", "job.cancelled", "job.notify_failed", "job.report_refused", "job.left_out"],
+  ...["job.batch_contradicted", "job.batch_taken_back"],
   ...["node.draining", "node.cordoned", "node.probation", "node.left_out", "node.refused", "node.ahead"],
   ...["plan.refused", "plan.unmet", "plan.expired", "plan.rejected", "plan.paused", "clock.doubted", "scheduler.took_over"],
 ]);

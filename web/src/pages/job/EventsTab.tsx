@@ -17,7 +17,10 @@ import { without } from "./words";
 
 /** What people look for; the server takes twenty verbs at most. */
 const GROUPS: Record<string, readonly string[]> = {
-  moves: ["job.granted", "job.moved", "job.returned", "job.started", "job.training", "job.stopping", "job.preempted", "job.batch_changed", "job.layout_changed"],
+  moves: [
+    ...["job.granted", "job.moved", "job.returned", "job.started", "job.training", "job.stopping", "job.preempted", "job.layout_changed"],
+    ...["job.batch_changed", "job.batch_contradicted", "job.batch_taken_back", "job.batch_held"],
+  ],
   failures: ["job.failed", "job.gang_broken", "job.hung", "job.mistaken", "job.straggler", "job.loss_spike", "job.loss_not_finite", "job.idle_gpus", "job.progress_silent"],
   people: [
     ...["job.submitted", "job.changed", "job.resized", "job.held", "job.released", "job.pinned", "job.unpinned", "job.requeued"],
