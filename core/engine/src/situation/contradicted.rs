@@ -12,7 +12,7 @@ impl Situation<'_> {
     pub fn way_back(self, job: &Job, allocation: &Allocation) -> Option<(Assignment, String)> {
         let (from, to) = (allocation.configuration?, allocation.former_batch?);
         let model = self.seen.jobs.get(&job.id)?.model.as_ref()?;
-        let contradiction = model.contradiction(&self.class_of(allocation)?, &from)?;
+        let contradiction = model.contradiction(&self.facts.class_of(&allocation.placement)?, &from)?;
         let able = job.able().batch == Flexibility::Live && !model.wants_more_than(to.global_batch);
         let predicted = self.predicted(allocation, &to).filter(|_| able)?;
         let better = self.predicted(allocation, &from).is_none_or(|now| predicted.goodput > now.goodput);
@@ -23,7 +23,7 @@ impl Situation<'_> {
     /// Whether a change that a plan asks for has turned out to lose since: the next round asks for another.
     pub fn has_turned_out_worse(self, allocation: &Allocation, from: &Configuration, to: &Configuration) -> bool {
         let model = self.seen.jobs.get(&allocation.job).and_then(|seen| seen.model.as_ref());
-        let (Some(model), Some(class)) = (model, self.class_of(allocation)) else { return false };
+        let (Some(model), Some(class)) = (model, self.facts.class_of(&allocation.placement)) else { return false };
         let goodput = |at| self.predicted(allocation, at).map(|one| one.goodput);
         let norm_test = model.wants_more_than(from.global_batch) && to.global_batch > from.global_batch;
         model.contradiction(&class, to).is_some() && !norm_test && goodput(to) <= goodput(from)
@@ -32,6 +32,6 @@ impl Situation<'_> {
     fn predicted(self, allocation: &Allocation, at: &Configuration) -> Option<Prediction> {
         let model = self.seen.jobs.get(&allocation.job)?.model.as_ref()?;
         let (gpus, nodes) = (allocation.placement.gpus(), allocation.placement.nodes());
-        model.predict(&self.class_of(allocation)?, gpus, nodes, at).ok()
+        model.predict(&self.facts.class_of(&allocation.placement)?, gpus, nodes, at).ok()
     }
 }
