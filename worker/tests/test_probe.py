@@ -21,7 +21,7 @@ from headway.probe.__main__ import main
 from headway.probe.critical import smoothed
 from headway.saver import Saver
 
-SIZES = "--layers 4 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16 --lr 1e-2 --warmup-steps 1".split()
+SIZES = "--layers 4 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16 --lr 1e-2 --warmup-samples 1".split()
 BATCHES = ["--micro-batch", str(SMALL), "--global-batch", "8", "--device", "cpu"]
 TRAINED = 4
 BUDGET = 64

@@ -18,7 +18,7 @@ from headway import checkpoint, trainer
 
 CORPUS_TEXT = b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000))
 TINY = "--layers 2 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16".split()
-TINY += "--report-every 0 --warmup-steps 2 --noise-every 1".split()
+TINY += "--report-every 0 --warmup-samples 16 --noise-every 1".split()
 
 
 class Runs:

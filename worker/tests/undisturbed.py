@@ -51,16 +51,16 @@ class _Alone:
         self._parallel.initialise()
 
     def train(self, batches: list[int], micro_batch: int) -> list[float]:
-        rate = LearningRate(OPTIONS.lr, OPTIONS.warmup_steps, scale_of(batches[0]))
+        rate = LearningRate(OPTIONS.rate, scale_of(batches[0]))
         losses, seen = [], 0
-        for step, batch in enumerate(batches):
+        for batch in batches:
             rate.aim(scale_of(batch))
             self._parallel.configure(Configuration(Layout(1), micro_batch, batch))
             self._parallel.train(_tokens([self._corpus.sample(index) for index in range(seen, seen + batch)]))
             reduced = self._parallel.reduce([])
-            self._parallel.update(reduced, rate.next(step))
-            losses.append(reduced.loss)
             seen += batch
+            self._parallel.update(reduced, rate.next(seen))
+            losses.append(reduced.loss)
         return losses
 
     def load(self, path: str) -> None:

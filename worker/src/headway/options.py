@@ -7,6 +7,7 @@ import argparse
 
 from headway.environment import Environment
 from headway.flops import ModelShape
+from headway.learning_rate import DECAYS, RateSchedule
 from headway.message import Configuration, Execution, Layout
 
 
@@ -26,7 +27,10 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     model.add_argument("--tied", action="store_true", help="output projection shares the embedding")
     recipe = parser.add_argument_group("recipe")
     recipe.add_argument("--lr", type=float, default=3e-3, help="learning rate at the reference batch")
-    recipe.add_argument("--warmup-steps", type=int, default=20)
+    recipe.add_argument("--warmup-samples", type=int, default=320, help="sequences in which it rises to that")
+    recipe.add_argument("--decay", choices=DECAYS, default="none", help="how the learning rate falls after that")
+    recipe.add_argument("--decay-samples", type=int, help="sequences seen when it has fallen to its floor")
+    recipe.add_argument("--lr-floor", type=float, default=0.1, help="what is then left of it, as a share")
     recipe.add_argument("--weight-decay", type=float, default=0.1)
     recipe.add_argument("--clip", type=float, default=1.0, help="largest gradient norm")
     recipe.add_argument("--seed", type=int, default=0)
@@ -60,13 +64,18 @@ def add_training(parser: argparse.ArgumentParser) -> None:
 
 
 def complete(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> argparse.Namespace:
-    """Checks what was parsed and adds the model's `shape`; ends the process, as argparse does, where it is wrong."""
+    """Checks what was parsed and adds the model's `shape` and the learning rate's `rate`; ends the process, as argparse
+    does, where it is wrong."""
     if parsed.token_bytes == 1 and parsed.vocab < 256:
         parser.error("--vocab must be at least 256: the corpus is bytes")
     if parsed.noise_every < 1:
         parser.error("--noise-every must be 1 at least")
     if parsed.token_bytes > 1 and not parsed.corpus:
         parser.error("--token-bytes needs a file of tokens as --corpus")
+    if parsed.decay != "none" and parsed.decay_samples is None:
+        parser.error("--decay needs --decay-samples")
+    if parsed.decay == "none" and parsed.decay_samples is not None:
+        parser.error("--decay-samples needs --decay")
     try:
         parsed.shape = ModelShape(
             parsed.layers,
@@ -77,6 +86,9 @@ def complete(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> arg
             parsed.vocab,
             parsed.seq_len,
             tied=parsed.tied,
+        )
+        parsed.rate = RateSchedule(
+            parsed.lr, parsed.warmup_samples, parsed.decay, parsed.decay_samples or 0, parsed.lr_floor
         )
     except ValueError as error:
         parser.error(str(error))

@@ -18,7 +18,6 @@ import torch
 import headway
 from headway import resume
 from headway.batches import Batches
-from headway.tiles import staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -35,6 +34,7 @@ from headway.parts import CannotRun, check, import_for
 from headway.reshard import exchange
 from headway.saver import Saver
 from headway.stepping import mean_gradient
+from headway.tiles import staged
 from headway.torch import Reduced
 from headway.window import StepSummary, StepWindow
 
@@ -96,7 +96,7 @@ class _Training:
         self._recipe = recipe_of(options)
         self._parallel = Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
         scale = self._environment.lr_scale if self._environment else 1.0
-        self._learning_rate = LearningRate(options.lr, options.warmup_steps, scale)
+        self._learning_rate = LearningRate(options.rate, scale)
         self._step, self._samples_seen = 0, 0
         self._start()
         self._learning_rate.aim(scale)
@@ -146,9 +146,9 @@ class _Training:
         reduced = mean_gradient(self._parallel, self._batches, self._samples_seen, self._pacer, self._ask)
         if reduced is None:
             return None
-        self._parallel.update(reduced, self._learning_rate.next(self._step))
         self._step += 1
         self._samples_seen += configuration.global_batch
+        self._parallel.update(reduced, self._learning_rate.next(self._samples_seen))
         summary = StepSummary(
             step=self._step,
             steps=1,
