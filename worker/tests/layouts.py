@@ -14,7 +14,6 @@ import torch.distributed.tensor.parallel
 
 import headway.pipeline  # noqa: F401
 from headway import sharded
-from headway.tiles import staged
 from headway.checkpoint import Draft
 from headway.data import Corpus
 from headway.flops import ModelShape
@@ -23,6 +22,7 @@ from headway.message import Configuration, Execution, Layout
 from headway.parallel import Parallel, Recipe
 from headway.reshard import exchange
 from headway.saver import Saver
+from headway.tiles import staged
 
 warnings.filterwarnings("ignore", module="torch")
 
@@ -73,8 +73,9 @@ def tokens(samples: range) -> torch.Tensor:
 class Trainee:
     """One rank's training, which may change its layout as it goes."""
 
-    def __init__(self, shape: ModelShape, configuration: Configuration, bf16: bool = False) -> None:
-        self._recipe, self._gangs = Recipe(shape, bf16=bf16), Gangs(torch.device("cpu"))
+    def __init__(self, recipe: ModelShape | Recipe, configuration: Configuration) -> None:
+        self._recipe = recipe if isinstance(recipe, Recipe) else Recipe(recipe)
+        self._gangs = Gangs(torch.device("cpu"))
         self.parallel = self._build(configuration)
         self.parallel.initialise()
         self.samples_seen = 0
@@ -85,7 +86,7 @@ class Trainee:
             batch = self.parallel.configuration.global_batch
             share = batch // self.parallel.configuration.layout.dp
             first = self.samples_seen + self.parallel.replica * share
-            self.parallel.train(tokens(range(first, first + share)))
+            self.parallel.train(tokens(range(first, first + share)), first)
             reduced = self.parallel.reduce([])
             self.parallel.update(reduced, LEARNING_RATE)
             self.samples_seen += batch
@@ -117,9 +118,9 @@ class Trainee:
         return Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
 
 
-def alone(steps: int, shape: ModelShape = TINY) -> list[float]:
+def alone(steps: int, recipe: ModelShape | Recipe = TINY) -> list[float]:
     """The undisturbed run of one rank, which all others must agree with."""
-    return Trainee(shape, ALONE).train(steps)
+    return Trainee(recipe, ALONE).train(steps)
 
 
 def furthest(losses: list[list[float]], expected: list[float]) -> float:

@@ -24,7 +24,7 @@ from headway.parts import RECOMPUTES, SCHEDULES, SHARDINGS, CannotRun, check
 
 ARGUMENTS = (
     "--layers 4 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16 --report-every 0"
-    " --warmup-samples 40 --decay cosine --decay-samples 600"
+    " --warmup-samples 40 --decay cosine --decay-samples 600 --dropout 0.1"
 ).split()
 OPTIONS = trainer.options(ARGUMENTS)
 CORPUS_TEXT = b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000))

@@ -24,7 +24,7 @@ CHOSEN = ("dp4, ZeRO-1", "dp2, ZeRO-2", "pp2 dp2, interleaved", "dp2 tp2, ZeRO-3
 def step(parallel: Parallel, first: int) -> Reduced:
     share = GLOBAL // parallel.configuration.layout.dp
     start = first + parallel.replica * share
-    parallel.train(tokens(range(start, start + share)))
+    parallel.train(tokens(range(start, start + share)), start)
     return parallel.reduce([])
 
 
@@ -57,7 +57,8 @@ def brute_force() -> float:
     parallel.configure(Configuration(ALONE.layout, 1, 1))
     rows = []
     for index in range(EXAMPLES):
-        parallel.train(tokens(range(TRAINED * GLOBAL + index, TRAINED * GLOBAL + index + 1)))
+        first = TRAINED * GLOBAL + index
+        parallel.train(tokens(range(first, first + 1)), first)
         parallel.reduce([])
         gradients = {f"second.{name}": parameter.grad for name, parameter in parallel._named.items()}
         rows.append(torch.cat([(gradients[name] / scale[name]).flatten() for name in names]).double())

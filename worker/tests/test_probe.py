@@ -70,7 +70,7 @@ def continued(trainee: Trainee, k: int) -> list[float]:
     trainee.parallel.configure(Configuration(Layout(1), SMALL, 8 * k))
     losses = []
     for first in range(trainee.samples_seen, trainee.samples_seen + BUDGET, 8 * k):
-        trainee.parallel.train(tokens(range(first, first + 8 * k)))
+        trainee.parallel.train(tokens(range(first, first + 8 * k)), first)
         reduced = trainee.parallel.reduce([])
         trainee.parallel.update(reduced, 1e-2 * math.sqrt(k))
         losses.append(reduced.loss)
@@ -128,10 +128,10 @@ def test_configurations_are_timed_one_after_the_other_whatever_becomes_of_each(
 ) -> None:
     train = Parallel.train
 
-    def short_of_memory(self: Parallel, batch: torch.Tensor, pace: Callable[[float, int], None]) -> None:
+    def short_of_memory(self: Parallel, batch: torch.Tensor, first: int, pace: Callable[[float, int], None]) -> None:
         if self.configuration.micro_batch == 4 and self.replica == 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 GiB.")
-        train(self, batch, pace)
+        train(self, batch, first, pace)
 
     monkeypatch.setattr(Parallel, "train", short_of_memory)
     asked = ["throughput", *SIZES, *BATCHES, "--corpus", str(corpus), "--untimed", "1", "--timed", "3"]

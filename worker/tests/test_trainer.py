@@ -91,7 +91,8 @@ def test_a_run_resumed_in_another_layout_goes_on_as_if_never_stopped(runs: Runs,
             agent.say({"type": "stop", "checkpoint": True, "grace_s": 30.0})
 
     directory = str(tmp_path / "saved")
-    first = runs.run(2, 2, 8, 8_000_000, stop_at_three, HEADWAY_CHECKPOINT_DIR=directory)
+    dropping = ("--dropout", "0.1")
+    first = runs.run(2, 2, 8, 8_000_000, stop_at_three, more=dropping, HEADWAY_CHECKPOINT_DIR=directory)
     offered, stopped = first.of("checkpoint")[-1], first.of("stopped")[-1]
     assert [message["type"] for message in first.messages[-2:]] == ["checkpoint", "stopped"]
     assert offered["step"] == stopped["step"] == first.of("step")[-1]["step"]
@@ -101,12 +102,13 @@ def test_a_run_resumed_in_another_layout_goes_on_as_if_never_stopped(runs: Runs,
         2,
         8,
         8 * offered["step"] + 40,
+        more=dropping,
         HEADWAY_GENERATION="2",
         HEADWAY_CHECKPOINT_DIR=directory,
         HEADWAY_RESUME_PATH=offered["path"],
         HEADWAY_SAMPLES_SEEN=str(offered["samples_seen"]),
     )
-    whole = runs.run(1, 2, 8, 8 * offered["step"] + 40)
+    whole = runs.run(1, 2, 8, 8 * offered["step"] + 40, more=dropping)
     assert losses(first) + losses(second) == pytest.approx(losses(whole), abs=1e-4)
     final = second.of("checkpoint")[-1]
     assert final["path"].startswith(f"{directory}/g2/")

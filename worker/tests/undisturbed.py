@@ -15,8 +15,8 @@ from headway.data import Corpus
 from headway.gang import Gangs
 from headway.learning_rate import LearningRate
 from headway.message import Configuration, Layout
-from headway.parallel import Parallel, Recipe
-from headway.training import EVALUATED
+from headway.parallel import Parallel
+from headway.training import EVALUATED, recipe_of
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,9 @@ class _Alone:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         configuration = Configuration(Layout(1), 1, 1)
-        recipe = Recipe(OPTIONS.shape, OPTIONS.seed, OPTIONS.weight_decay, OPTIONS.clip)
-        self._parallel = Parallel(recipe, configuration, Gangs(torch.device("cpu")).of(configuration.layout))
+        self._parallel = Parallel(
+            recipe_of(OPTIONS), configuration, Gangs(torch.device("cpu")).of(configuration.layout)
+        )
         self._parallel.initialise()
 
     def train(self, batches: list[int], micro_batch: int) -> list[float]:
@@ -56,7 +57,7 @@ class _Alone:
         for batch in batches:
             rate.aim(scale_of(batch))
             self._parallel.configure(Configuration(Layout(1), micro_batch, batch))
-            self._parallel.train(_tokens([self._corpus.sample(index) for index in range(seen, seen + batch)]))
+            self._parallel.train(_tokens([self._corpus.sample(index) for index in range(seen, seen + batch)]), seen)
             reduced = self._parallel.reduce([])
             seen += batch
             self._parallel.update(reduced, rate.next(seen))

@@ -33,6 +33,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     recipe.add_argument("--lr-floor", type=float, default=0.1, help="what is then left of it, as a share")
     recipe.add_argument("--weight-decay", type=float, default=0.1)
     recipe.add_argument("--clip", type=float, default=1.0, help="largest gradient norm")
+    recipe.add_argument("--dropout", type=float, default=0.0, help="share of embeddings and residual branches dropped")
     recipe.add_argument("--seed", type=int, default=0)
     recipe.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     recipe.add_argument("--corpus", help="directory of text; default: the sources of Python's standard library")
@@ -68,6 +69,8 @@ def complete(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> arg
     does, where it is wrong."""
     if parsed.token_bytes == 1 and parsed.vocab < 256:
         parser.error("--vocab must be at least 256: the corpus is bytes")
+    if not 0.0 <= parsed.dropout < 1.0:
+        parser.error("--dropout is a share, from 0 to less than 1")
     if parsed.noise_every < 1:
         parser.error("--noise-every must be 1 at least")
     if parsed.token_bytes > 1 and not parsed.corpus:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from headway.tiles import Tile, tile_of
+from headway.dropout import Dropout
 from headway.flops import ModelShape
 from headway.gang import Gang
 from headway.message import Configuration
@@ -24,6 +24,7 @@ from headway.model import initial
 from headway.moments import AdamPreconditioner
 from headway.optimizer import AdamW
 from headway.parts import build, check, flatten, fully_sharded
+from headway.tiles import Tile, tile_of
 from headway.torch import GradientAccumulator, Ranks, Reduced, Summed
 from headway.torch.squares import EVERY
 from headway.vocabulary import cut_by_vocabulary, loss_of_logits
@@ -43,6 +44,7 @@ class Recipe:
     weight_decay: float = 0.1
     clip: float = 1.0
     bf16: bool = False
+    dropout: float = 0.0
     noise: str = "raw"
     """Which noise is measured: raw, or adam's too."""
     noise_every: int = EVERY
@@ -56,7 +58,7 @@ class Parallel:
         self.configuration, self.gang, self.device = configuration, gang, gang.device
         self._recipe = recipe
         self._stream = torch.bfloat16 if recipe.bf16 else torch.float32
-        self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16)
+        self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16, Dropout(recipe.dropout, recipe.seed))
         self._fsdp = fully_sharded(configuration)
         replicas = configuration.layout.dp if configuration.execution.sharding == "optimizer" else 1
         flat = None if self._fsdp else flatten(list(self._parts.values()), replicas)
@@ -103,13 +105,13 @@ class Parallel:
         model = [each.renamed(f"model.{each.name}", each.tensor) for each in self._parameters()]
         return model + self._optimizer.tiles()
 
-    def train(self, tokens: Tensor, pace: Callable[[float, int], None] = lambda *_: None) -> None:
-        """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens. `pace` is told when
-        each micro-batch began, where they run one by one."""
+    def train(self, tokens: Tensor, first: int, pace: Callable[[float, int], None] = lambda *_: None) -> None:
+        """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens of the samples from
+        `first` on. `pace` is told when each micro-batch began, where they run one by one."""
         with cut_by_vocabulary(self.gang), self._precision():
             if self._pipeline is not None:
                 count = self.configuration.accumulation() or 0
-                losses: list[Tensor | None] = list(self._pipeline.train(tokens))
+                losses: list[Tensor | None] = list(self._pipeline.train(tokens, first))
                 for each in losses or [None] * count:
                     self.gradients.end_micro_batch(each)
                 return
@@ -119,7 +121,8 @@ class Parallel:
                 began = time.monotonic()
                 if self._fsdp and self.configuration.execution.sharding == "gradients":
                     part.set_reshard_after_backward(number == len(micro_batches))  # type: ignore[operator]
-                loss = self._loss(part(samples[:, :-1]), samples[:, 1:])
+                loss = self._loss(part(samples[:, :-1], range(first, first + len(samples))), samples[:, 1:])
+                first += len(samples)
                 loss.backward()  # type: ignore[no-untyped-call]
                 self.gradients.end_micro_batch(loss)
                 pace(began, len(samples))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from headway.dropout import Dropout
 from headway.flops import ModelShape
 from headway.gang import Gang
 from headway.message import Configuration, Execution
@@ -86,7 +87,9 @@ def stage_layers(layers: int, stages: int) -> list[range]:
     return [range(start, end) for start, end in zip(starts, starts[1:], strict=False)]
 
 
-def build(shape: ModelShape, configuration: Configuration, gang: Gang, bf16: bool) -> dict[int, Decoder]:
+def build(
+    shape: ModelShape, configuration: Configuration, gang: Gang, bf16: bool, dropout: Dropout
+) -> dict[int, Decoder]:
     """This rank's parts by stage, their parameters on the device and not yet set."""
     layout, execution = configuration.layout, configuration.execution
     stages = stage_layers(shape.layers, layout.pp * execution.vpp)
@@ -96,8 +99,12 @@ def build(shape: ModelShape, configuration: Configuration, gang: Gang, bf16: boo
     # would be two after that.
     device = gang.device if shape.tied else "meta"
     for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
-        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device)
+        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device, dropout)
+    positions = between = torch.arange(shape.seq_len)
+    if execution.sequence_parallel:
+        between = positions.chunk(layout.tp)[gang.coordinate("tp")]
     for part in parts.values():
+        part.place(positions, between)
         if layout.tp > 1:
             _cut(part, gang, execution)
             part.tie()

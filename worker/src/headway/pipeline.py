@@ -4,6 +4,7 @@ the micro-batch or their number changes, which costs no step."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,9 +66,12 @@ class Pipeline:
             # flight.
             self._schedule = ScheduleGPipe(stages[0], **arguments)
 
-    def train(self, tokens: Tensor) -> list[Tensor]:
-        """Forward and backward; the micro-batches' losses where this rank has the last stage, else nothing."""
-        return self._run(self._schedule.step, tokens)
+    def train(self, tokens: Tensor, first: int) -> list[Tensor]:
+        """Forward and backward of the samples from `first` on; the micro-batches' losses where this rank has the last
+        stage, else nothing."""
+        starts = range(first, first + len(tokens), self._micro_batch)
+        samples = [{"samples": range(start, start + self._micro_batch)} for start in starts]
+        return self._run(partial(self._schedule.step, kwarg_mbs=samples), tokens)
 
     def evaluate(self, tokens: Tensor) -> list[Tensor]:
         """Forward only."""

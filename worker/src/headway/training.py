@@ -66,6 +66,7 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         options.weight_decay,
         options.clip,
         options.precision == "bf16",
+        options.dropout,
         options.noise,
         options.noise_every,
     )
