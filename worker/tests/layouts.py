@@ -53,6 +53,8 @@ LAYOUTS = {
     "dp2 tp2, sequence parallel, ZeRO-1": configured(2, tp=2, sequence_parallel=True, sharding="optimizer"),
     "pp2 tp2, sequence parallel": configured(tp=2, pp=2, sequence_parallel=True),
     "dp2 tp2, ZeRO-3, sequence parallel": configured(2, tp=2, sequence_parallel=True, sharding="parameters"),
+    "dp2, ZeRO-1, offload": configured(2, sharding="optimizer", offload="host"),
+    "dp2, ZeRO-3, offload": configured(2, sharding="parameters", offload="host"),
 }
 # Six of four ranks each, for resharding: every axis and every way of sharing state out.
 SIX = {

@@ -134,6 +134,23 @@ def test_any_reconfigurations_see_every_sample_once(tmp_path: Path) -> None:
     assert furthest(gang(tmp_path, 2, lambda: follow(alone=False)), follow(alone=True)) < TOLERANCE
 
 
+def test_states_go_to_the_host_and_back(undisturbed: list[float], tmp_path: Path) -> None:
+    """In memory to the host, by a checkpoint to other shares there, and in memory back."""
+    folder = tmp_path / "saved"
+
+    def change() -> list[float]:
+        trainee = Trainee(TINY, configured(2, sharding="parameters"))
+        losses = trainee.train(1)
+        trainee.reshard(configured(2, sharding="optimizer", offload="host"))
+        losses += trainee.train(1)
+        trainee.reload(configured(pp=2, offload="host"), folder)
+        losses += trainee.train(1)
+        trainee.reshard(configured(2))
+        return losses + trainee.train(1)
+
+    assert furthest(gang(tmp_path, 2, change), undisturbed) < TOLERANCE
+
+
 def test_few_micro_batches_and_single_chunks_are_trained_all_at_once(tmp_path: Path) -> None:
     expected = Trainee(TINY, ALONE).train(2)
     for configuration in (configured(pp=4, micro_batch=4), configured(2, pp=2, schedule="breadth_first")):
@@ -163,6 +180,8 @@ def test_stages_share_layers_out_evenly() -> None:
         configured(vpp=2),
         configured(pp=2, vpp=2, schedule="gpipe"),
         configured(cp=2),
+        configured(offload="disk"),
+        configured(offload="somewhere"),
         configured(sharding="everything"),
         Configuration(configured(dp=2).layout, 3, GLOBAL),
     ],

@@ -61,6 +61,7 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     layout.add_argument("--sharding", choices=["none", "optimizer", "gradients", "parameters"], default="none")
     layout.add_argument("--recompute", choices=["none", "selective", "full"], default="none")
     layout.add_argument("--sequence-parallel", action="store_true")
+    layout.add_argument("--offload", choices=["none", "host"], default="none", help="where optimizer states lie")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
 
 
@@ -109,6 +110,7 @@ def first_configuration(parsed: argparse.Namespace, environment: Environment | N
         sharding=parsed.sharding,
         recompute=parsed.recompute,
         sequence_parallel=parsed.sequence_parallel,
+        offload=parsed.offload,
     )
     layout = Layout(max(1, world // (parsed.tp * parsed.pp)), parsed.tp, parsed.pp)
     return Configuration(layout, parsed.micro_batch, parsed.global_batch, execution)

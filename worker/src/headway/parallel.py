@@ -73,7 +73,8 @@ class Parallel:
             preconditioner=preconditioner,
         )
         self._named = self._name_parameters()
-        self._optimizer = AdamW(self._named, self.gradients, flat, weight_decay=recipe.weight_decay)
+        offload = configuration.execution.offload == "host"
+        self._optimizer = AdamW(self._named, self.gradients, flat, weight_decay=recipe.weight_decay, offload=offload)
         if preconditioner is not None:
             preconditioner.follow(self._optimizer)
         self._loss = loss_of_logits(self.gang)

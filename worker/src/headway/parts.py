@@ -36,7 +36,7 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
         f"{layout} is not for {world} ranks": layout.ranks() != world,
         f"{configuration} does not divide": configuration.accumulation() is None,
         "context and expert parallelism are not in this trainer": execution.cp != 1 or execution.ep != 1,
-        "this trainer keeps its optimizer states on the device": execution.offload != "none",
+        "this trainer takes optimizer states to the host and not to disks": execution.offload == "disk",
         f"tp {tp} does not divide heads, key-value heads, feed-forward and vocabulary": any(
             size % tp for size in (shape.heads, shape.kv_heads, shape.ffn_hidden, shape.vocab)
         ),
@@ -46,7 +46,8 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
         and (layout.pp == 1 or execution.schedule == "gpipe"),
         f"unknown words in {execution}": execution.schedule not in SCHEDULES
         or execution.sharding not in SHARDINGS
-        or execution.recompute not in RECOMPUTES,
+        or execution.recompute not in RECOMPUTES
+        or execution.offload not in OFFLOADS,
         "a tied model's pipeline cannot be fully sharded": shape.tied
         and layout.pp > 1
         and fully_sharded(configuration),
