@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from gang import gang
-from layouts import ALONE, LAYOUTS, SIX, TIED, TINY, Trainee, alone, configured, furthest
+from layouts import ALONE, EXPERTS, LAYOUTS, SHARED, SIX, SPREAD, TIED, TINY, Trainee, alone, configured, furthest
 
 from headway.flops import ModelShape
 from headway.message import Configuration
@@ -51,9 +51,18 @@ def test_twenty_steps_agree(
     shape = TIED if tied else TINY
     if tied and configuration.layout.pp > 1 and configuration.execution.sharding in ("gradients", "parameters"):
         return  # refused: see `parts.check`
-    losses = gang(tmp_path, configuration.layout.ranks(), lambda: Trainee(shape, configuration).train(20))
+    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(shape, configuration).train(20))
     difference = furthest(losses, undisturbed_tied if tied else undisturbed)
     record("20 steps, tied embedding" if tied else "20 steps", name, difference)
+    assert difference < TOLERANCE
+
+
+@pytest.mark.parametrize("name", {**SHARED, **SPREAD})
+def test_shared_sequences_and_spread_experts_agree(name: str, record: Record, tmp_path: Path) -> None:
+    configuration, shape = (SHARED[name], TINY) if name in SHARED else (SPREAD[name], EXPERTS)
+    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(shape, configuration).train(20))
+    difference = furthest(losses, alone(20, shape))
+    record("20 steps, shared sequences and spread experts", name, difference)
     assert difference < TOLERANCE
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 # Imported here, once, and not in every forked rank.
 import torch
@@ -19,6 +22,7 @@ from headway.data import Corpus
 from headway.flops import ModelShape
 from headway.gang import Gangs
 from headway.message import Configuration, Execution, Layout
+from headway.noise import NoiseSample
 from headway.parallel import Parallel, Recipe
 from headway.reshard import exchange
 from headway.saver import Saver
@@ -28,6 +32,7 @@ warnings.filterwarnings("ignore", module="torch")
 
 TINY = ModelShape(layers=4, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=256, seq_len=16)
 TIED = ModelShape(layers=4, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=256, seq_len=16, tied=True)
+EXPERTS = replace(TINY, layers=2, ffn_hidden=20, experts=4, active_experts=2)
 CORPUS = Corpus(b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000)), TINY.seq_len)
 GLOBAL, SMALL, LEARNING_RATE = 8, 2, 1e-2
 
@@ -56,6 +61,25 @@ LAYOUTS = {
     "dp2, ZeRO-1, offload": configured(2, sharding="optimizer", offload="host"),
     "dp2, ZeRO-3, offload": configured(2, sharding="parameters", offload="host"),
 }
+# Ranks that share sequences, and replicas over which experts are spread.
+SHARED = {
+    "cp2": configured(cp=2),
+    "cp4": configured(cp=4),
+    "dp2 cp2, ZeRO-1": configured(2, cp=2, sharding="optimizer"),
+    "dp2 cp2, ZeRO-3, full recompute": configured(2, cp=2, sharding="parameters", recompute="full"),
+    "cp2, ZeRO-2, selective recompute": configured(cp=2, sharding="gradients", recompute="selective"),
+    "pp2 cp2, interleaved": configured(pp=2, cp=2, vpp=2),
+    "tp2 cp2, sequence parallel": configured(tp=2, cp=2, sequence_parallel=True),
+}
+SPREAD = {
+    "dp2, ZeRO-1": configured(2, sharding="optimizer"),
+    "dp2, ZeRO-3, full recompute": configured(2, sharding="parameters", recompute="full"),
+    "ep2": configured(2, ep=2),
+    "dp4 ep4, full recompute": configured(4, ep=4, recompute="full"),
+    "dp4 ep2, selective recompute, offload": configured(4, ep=2, recompute="selective", offload="host"),
+    "pp2 dp2 ep2": configured(2, pp=2, ep=2),
+    "dp2 ep2 cp2": configured(2, ep=2, cp=2),
+}
 # Six of four ranks each, for resharding: every axis and every way of sharing state out.
 SIX = {
     "dp4, ZeRO-1": LAYOUTS["dp4, ZeRO-1"],
@@ -81,6 +105,8 @@ class Trainee:
         self.parallel = self._build(configuration)
         self.parallel.initialise()
         self.samples_seen = 0
+        self.noise: list[NoiseSample | None] = []
+        """Of every step so far."""
 
     def train(self, steps: int) -> list[float]:
         losses = []
@@ -93,6 +119,7 @@ class Trainee:
             self.parallel.update(reduced, LEARNING_RATE)
             self.samples_seen += batch
             losses.append(reduced.loss)
+            self.noise.append(reduced.noise)
         return losses
 
     def reshard(self, configuration: Configuration) -> None:
@@ -117,7 +144,7 @@ class Trainee:
         self.parallel.optimizer_steps = steps
 
     def _build(self, configuration: Configuration) -> Parallel:
-        return Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
+        return Parallel(self._recipe, configuration, self._gangs.of(configuration))
 
 
 def alone(steps: int, recipe: ModelShape | Recipe = TINY) -> list[float]:
@@ -128,6 +155,24 @@ def alone(steps: int, recipe: ModelShape | Recipe = TINY) -> list[float]:
 def furthest(losses: list[list[float]], expected: list[float]) -> float:
     """The largest difference of any rank at any step."""
     return max(abs(ours - theirs) for rank in losses for ours, theirs in zip(rank, expected, strict=True))
+
+
+def measured(recipe: Recipe, configuration: Configuration, steps: int) -> tuple[list[float], list[NoiseSample | None]]:
+    """Losses and noise of a run."""
+    trainee = Trainee(recipe, configuration)
+    return trainee.train(steps), trainee.noise
+
+
+def agree(found: list[tuple[list[float], list[NoiseSample | None]]], recipe: Recipe) -> None:
+    """With one rank: every rank's losses and noise."""
+    steps = len(found[0][0])
+    losses, noise = measured(recipe, ALONE, steps)
+    assert furthest([each for each, _ in found], losses) < 1e-5
+    for _, samples in found:
+        for ours, theirs in zip(samples, noise, strict=True):
+            assert ours is not None and theirs is not None
+            assert ours.to_json() == pytest.approx(theirs.to_json(), rel=1e-5)
+            assert ours.variance() == pytest.approx(theirs.variance(), rel=1e-4)
 
 
 def _world() -> torch.distributed.ProcessGroup | None:

@@ -34,7 +34,7 @@ def test_every_layout_loses_as_one_rank_does(
     name: str, dropping: list[float], undisturbed: list[float], tmp_path: Path
 ) -> None:
     configuration = LAYOUTS[name]
-    losses = gang(tmp_path, configuration.layout.ranks(), lambda: Trainee(DROPPING, configuration).train(20))
+    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(DROPPING, configuration).train(20))
     assert furthest(losses, dropping) < TOLERANCE
     assert dropping[-1] < dropping[0] - 1.0, "the model learns"
     assert furthest([dropping[:4]], undisturbed) > 10 * TOLERANCE, "dropout makes a difference"
@@ -43,7 +43,7 @@ def test_every_layout_loses_as_one_rank_does(
 @pytest.mark.parametrize("name", ["dp2, ZeRO-2", "pp4, 1F1B", "pp2 tp2, sequence parallel"])
 def test_a_tied_model_loses_the_same_in_every_layout(name: str, tmp_path: Path) -> None:
     configuration = LAYOUTS[name]
-    losses = gang(tmp_path, configuration.layout.ranks(), lambda: Trainee(TIED, configuration).train(4))
+    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(TIED, configuration).train(4))
     assert furthest(losses, alone(4, TIED)) < TOLERANCE
 
 
@@ -179,7 +179,6 @@ def test_stages_share_layers_out_evenly() -> None:
         configured(pp=8),
         configured(vpp=2),
         configured(pp=2, vpp=2, schedule="gpipe"),
-        configured(cp=2),
         configured(offload="disk"),
         configured(offload="somewhere"),
         configured(sharding="everything"),
@@ -188,4 +187,4 @@ def test_stages_share_layers_out_evenly() -> None:
 )
 def test_what_cannot_be_trained_is_refused(configuration: Configuration) -> None:
     with pytest.raises(CannotRun):
-        check(TINY, configuration, configuration.layout.ranks())
+        check(TINY, configuration, configuration.ranks())

@@ -30,7 +30,7 @@ def step(parallel: Parallel, first: int) -> Reduced:
 
 def trained(configuration: Configuration) -> Parallel:
     """After a few updates, so that the moments mean something."""
-    parallel = Parallel(RECIPE, configuration, Gangs(torch.device("cpu")).of(configuration.layout))
+    parallel = Parallel(RECIPE, configuration, Gangs(torch.device("cpu")).of(configuration))
     parallel.initialise()
     for number in range(TRAINED):
         parallel.update(step(parallel, number * GLOBAL), LEARNING_RATE)

@@ -46,9 +46,7 @@ class _Alone:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         configuration = Configuration(Layout(1), 1, 1)
-        self._parallel = Parallel(
-            recipe_of(OPTIONS), configuration, Gangs(torch.device("cpu")).of(configuration.layout)
-        )
+        self._parallel = Parallel(recipe_of(OPTIONS), configuration, Gangs(torch.device("cpu")).of(configuration))
         self._parallel.initialise()
 
     def train(self, batches: list[int], micro_batch: int) -> list[float]:

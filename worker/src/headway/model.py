@@ -8,11 +8,14 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from headway.dropout import Drop, Dropout
+from headway.experts import Experts
 from headway.flops import ModelShape
+from headway.ring import Ring
 
 Device = torch.device | str | None
 
@@ -46,6 +49,7 @@ class Attention(nn.Module):
     def __init__(self, shape: ModelShape, device: Device = None) -> None:
         super().__init__()
         self.size = shape.hidden // shape.heads
+        self.ring: Ring | None = None
         kv_hidden = shape.kv_heads * self.size
         self.query = nn.Linear(shape.hidden, shape.hidden, bias=False, device=device)
         self.key = nn.Linear(shape.hidden, kv_hidden, bias=False, device=device)
@@ -54,9 +58,11 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
         q, k, v = (self._by_head(project(x)) for project in (self.query, self.key, self.value))
-        y = functional.scaled_dot_product_attention(
-            rotate(q, rotation), rotate(k, rotation), v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1]
-        )
+        q, k = rotate(q, rotation), rotate(k, rotation)
+        if self.ring is not None:
+            y = self.ring.attend(q, k, v)
+        else:
+            y = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
         projected: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return projected
 
@@ -80,13 +86,24 @@ class FeedForward(nn.Module):
 class Layer(nn.Module):
     """Recomputes itself in the backward pass if asked: wholly, or all but its matrix products and attention."""
 
-    def __init__(self, shape: ModelShape, index: int, recompute: str, device: Device = None) -> None:
+    def __init__(
+        self,
+        shape: ModelShape,
+        index: int,
+        recompute: str,
+        device: Device = None,
+        spread: ProcessGroup | None = None,
+    ) -> None:
         super().__init__()
         self._index, self._recompute = index, recompute
         self.attention_norm = RmsNorm(shape.hidden, device)
         self.attention = Attention(shape, device)
         self.feed_forward_norm = RmsNorm(shape.hidden, device)
-        self.feed_forward = FeedForward(shape, device)
+        self.feed_forward = (
+            Experts(shape, partial(FeedForward, shape, device), spread, device)
+            if shape.experts
+            else FeedForward(shape, device)
+        )
 
     def forward(self, x: Tensor, rotation: Tensor, drop: Drop) -> Tensor:
         if self._recompute == "none" or not torch.is_grad_enabled():
@@ -120,7 +137,9 @@ class Decoder(nn.Module):
         stream: torch.dtype = torch.float32,
         device: Device = None,
         dropout: Dropout = NO_DROPOUT,
+        spread: ProcessGroup | None = None,
     ) -> None:
+        """`spread`: the ranks over which experts are spread; without any all are here."""
         super().__init__()
         if not shape.gated:
             raise ValueError("this decoder has a gated feed-forward")
@@ -131,7 +150,7 @@ class Decoder(nn.Module):
             # Drawing normal numbers for a tensor without memory, as its constructor would, imports torch.compile.
             unset = torch.empty(shape.vocab, shape.hidden, device=device)
             self.embedding = nn.Embedding.from_pretrained(unset, freeze=False)  # type: ignore[no-untyped-call]
-        self.layers = nn.ModuleDict({str(index): Layer(shape, index, recompute, device) for index in layers})
+        self.layers = nn.ModuleDict({str(index): Layer(shape, index, recompute, device, spread) for index in layers})
         if self.projects:
             self.norm = RmsNorm(shape.hidden, device)
             self.head = nn.Linear(shape.hidden, shape.vocab, bias=False, device=device)
@@ -142,11 +161,14 @@ class Decoder(nn.Module):
                 with torch.no_grad():
                     parameter.copy_(initial(shape, seed, name, parameter.shape, parameter.device))
 
-    def place(self, positions: Tensor, between: Tensor) -> None:
-        """Which positions of every sequence this rank computes, and which of them where only elements matter, between
-        the regions of tensor parallelism."""
-        self._positions, self._between = positions, between
+    def place(self, positions: Tensor, between: Tensor, ring: Ring | None = None) -> None:
+        """Which positions of every sequence this rank computes, which of them where only elements matter, between the
+        regions of tensor parallelism, and the ranks that have the others."""
+        self.positions, self._between = positions, between
         self._rotation: Tensor | None = None
+        for layer in self.layers.values():
+            assert isinstance(layer, Layer)
+            layer.attention.ring = ring
 
     def tie(self) -> None:
         """The output projection and the embedding are one parameter, where the shape says so and both are here."""
@@ -157,7 +179,7 @@ class Decoder(nn.Module):
         """Tokens (batch, positions), or the hidden state of the layers before. `samples`: which ones they are in the
         order of training, for dropout; without them nothing is dropped."""
         if self._rotation is None or self._rotation.device != x.device:
-            self._rotation = rotary(self._positions, self.shape.hidden // self.shape.heads).to(x.device)
+            self._rotation = rotary(self.positions, self.shape.hidden // self.shape.heads).to(x.device)
             self._between = self._between.to(x.device)
         drop = self._dropout.of(samples, self._between)
         if self.embeds:

@@ -54,6 +54,6 @@ class AdamPreconditioner(Preconditioner):
             own = torch.cat([own, own.new_zeros(size - len(own))])
         if not gradients.shard:
             return own
-        whole = own.new_empty(size * gradients.ranks.replicas)
+        whole = own.new_empty(size * len(gradients.ranks.data_ranks()))
         torch.distributed.all_gather_into_tensor(whole, own, group=gradients.ranks.data)
         return whole

@@ -24,6 +24,8 @@ def add_training(parser: argparse.ArgumentParser) -> None:
         "seq-len": 64,
     }.items():
         model.add_argument(f"--{name}", type=int, default=size)
+    model.add_argument("--experts", type=int, default=0, help="of each layer, each as wide as --ffn")
+    model.add_argument("--active-experts", type=int, default=2, help="those that a token passes")
     model.add_argument("--tied", action="store_true", help="output projection shares the embedding")
     recipe = parser.add_argument_group("recipe")
     recipe.add_argument("--lr", type=float, default=3e-3, help="learning rate at the reference batch")
@@ -56,6 +58,8 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     layout = parser.add_argument_group("layout", "only outside Headway; data parallelism takes the ranks left")
     layout.add_argument("--tp", type=int, default=1)
     layout.add_argument("--pp", type=int, default=1)
+    layout.add_argument("--cp", type=int, default=1, help="ranks that share sequences")
+    layout.add_argument("--ep", type=int, default=1, help="replicas over which experts are spread")
     layout.add_argument("--vpp", type=int, default=1, help="chunks of layers per stage")
     layout.add_argument("--schedule", choices=["1f1b", "gpipe", "breadth_first"], default="1f1b")
     layout.add_argument("--sharding", choices=["none", "optimizer", "gradients", "parameters"], default="none")
@@ -90,6 +94,8 @@ def complete(parser: argparse.ArgumentParser, parsed: argparse.Namespace) -> arg
             parsed.vocab,
             parsed.seq_len,
             tied=parsed.tied,
+            experts=parsed.experts,
+            active_experts=min(parsed.experts, parsed.active_experts),
         )
         parsed.rate = RateSchedule(
             parsed.lr, parsed.warmup_samples, parsed.decay, parsed.decay_samples or 0, parsed.lr_floor
@@ -105,6 +111,8 @@ def first_configuration(parsed: argparse.Namespace, environment: Environment | N
     if launched is not None:
         return launched
     execution = Execution(
+        cp=parsed.cp,
+        ep=parsed.ep,
         vpp=parsed.vpp,
         schedule=parsed.schedule,
         sharding=parsed.sharding,
@@ -112,5 +120,5 @@ def first_configuration(parsed: argparse.Namespace, environment: Environment | N
         sequence_parallel=parsed.sequence_parallel,
         offload=parsed.offload,
     )
-    layout = Layout(max(1, world // (parsed.tp * parsed.pp)), parsed.tp, parsed.pp)
+    layout = Layout(max(1, world // (parsed.tp * parsed.pp * parsed.cp)), parsed.tp, parsed.pp)
     return Configuration(layout, parsed.micro_batch, parsed.global_batch, execution)

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from headway.dropout import Dropout
+from headway.experts import Experts
 from headway.flops import ModelShape
-from headway.gang import Gang
+from headway.gang import DATA, Gang
 from headway.message import Configuration, Execution
 from headway.model import Decoder
+from headway.ring import Ring
 from headway.torch.ranks import as_dtensor, local
 
 SCHEDULES = ("1f1b", "gpipe", "breadth_first")
@@ -29,18 +31,22 @@ class CannotRun(Exception):
 def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     """Raises CannotRun where this trainer cannot train the model so."""
     layout, execution = configuration.layout, configuration.execution
-    if min(layout.dp, layout.tp, layout.pp, execution.vpp) < 1:
+    if min(layout.dp, layout.tp, layout.pp, execution.cp, execution.ep, execution.vpp) < 1:
         raise CannotRun(f"{configuration} has a degree below 1")
-    tp, stages = layout.tp, layout.pp * execution.vpp
+    tp, cp, ep, stages = layout.tp, execution.cp, execution.ep, layout.pp * execution.vpp
     wrong = {
-        f"{layout} is not for {world} ranks": layout.ranks() != world,
+        f"{configuration} is not for {world} ranks": configuration.ranks() != world,
         f"{configuration} does not divide": configuration.accumulation() is None,
-        "context and expert parallelism are not in this trainer": execution.cp != 1 or execution.ep != 1,
+        f"ep {ep} does not divide {shape.experts} experts and dp {layout.dp}": ep > 1
+        and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp % ep != 0),
+        "experts that are spread (ep) are not sharded besides": ep > 1 and execution.sharding != "none",
+        "this trainer does not cut experts (tp)": shape.experts > 0 and tp > 1,
+        f"cp {cp} does not divide the sequence into two chunks for each rank": cp > 1 and shape.seq_len % (2 * cp) != 0,
         "this trainer takes optimizer states to the host and not to disks": execution.offload == "disk",
         f"tp {tp} does not divide heads, key-value heads, feed-forward and vocabulary": any(
             size % tp for size in (shape.heads, shape.kv_heads, shape.ffn_hidden, shape.vocab)
         ),
-        f"tp {tp} does not divide the sequence": execution.sequence_parallel and shape.seq_len % tp != 0,
+        f"tp {tp} does not divide the sequence": execution.sequence_parallel and shape.seq_len // cp % tp != 0,
         f"{shape.layers} layers are too few for {stages} stages": shape.layers < stages,
         "chunks of layers need a pipeline, and a schedule that interleaves": execution.vpp > 1
         and (layout.pp == 1 or execution.schedule == "gpipe"),
@@ -69,7 +75,7 @@ def import_for(configurations: Iterable[Configuration]) -> None:
     for each in configurations:
         if each.layout.pp > 1:
             modules.append("headway.pipeline")
-        if each.layout.tp > 1 or each.execution.sharding in ("gradients", "parameters"):
+        if each.layout.tp > 1 or each.execution.cp > 1 or each.execution.sharding in ("gradients", "parameters"):
             # Taking a part of a mesh imports the compiler, though nothing here is compiled.
             modules += ["torch.distributed.tensor.parallel", "torch.distributed.fsdp", "torch._dynamo"]
     for module in modules:
@@ -78,7 +84,8 @@ def import_for(configurations: Iterable[Configuration]) -> None:
 
 def fully_sharded(configuration: Configuration) -> bool:
     """Whether FSDP2 reduces the gradients, instead of the accumulator."""
-    return configuration.layout.dp > 1 and configuration.execution.sharding in ("gradients", "parameters")
+    layout, execution = configuration.layout, configuration.execution
+    return layout.dp * execution.cp > 1 and execution.sharding in ("gradients", "parameters")
 
 
 def stage_layers(layers: int, stages: int) -> list[range]:
@@ -100,12 +107,14 @@ def build(
     # would be two after that.
     device = gang.device if shape.tied else "meta"
     for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
-        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device, dropout)
-    positions = between = torch.arange(shape.seq_len)
+        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device, dropout, gang.spread)
+    shared = gang.group("cp")
+    ring = Ring(shared) if execution.cp > 1 and shared is not None else None
+    positions = between = torch.arange(shape.seq_len) if ring is None else ring.positions(shape.seq_len)
     if execution.sequence_parallel:
         between = positions.chunk(layout.tp)[gang.coordinate("tp")]
     for part in parts.values():
-        part.place(positions, between)
+        part.place(positions, between, ring)
         if layout.tp > 1:
             _cut(part, gang, execution)
             part.tie()
@@ -114,6 +123,12 @@ def build(
         if not shape.tied:
             part.to_empty(device=gang.device)
     return parts
+
+
+def spread_experts(parts: Iterable[Decoder]) -> list[Experts]:
+    """Those of which other ranks have others."""
+    modules = (module for part in parts for module in part.modules())
+    return [module for module in modules if isinstance(module, Experts) and module.spread]
 
 
 def flatten(parts: list[Decoder], multiple: int) -> Tensor:
@@ -191,5 +206,5 @@ def _share_out(part: Decoder, gang: Gang, execution: Execution, bf16: bool) -> N
     )
     again = execution.sharding == "parameters"
     for layer in part.layers.values():
-        fully_shard(layer, mesh=gang.part("dp"), reshard_after_forward=again, mp_policy=policy)
-    fully_shard(part, mesh=gang.part("dp"), reshard_after_forward=again, mp_policy=policy)
+        fully_shard(layer, mesh=gang.part(DATA), reshard_after_forward=again, mp_policy=policy)
+    fully_shard(part, mesh=gang.part(DATA), reshard_after_forward=again, mp_policy=policy)

@@ -95,7 +95,7 @@ class _Training:
         joined = time.monotonic()
 
         self._recipe = recipe_of(options)
-        self._parallel = Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
+        self._parallel = Parallel(self._recipe, configuration, self._gangs.of(configuration))
         scale = self._environment.lr_scale if self._environment else 1.0
         self._learning_rate = LearningRate(options.rate, scale)
         self._step, self._samples_seen = 0, 0
@@ -225,7 +225,7 @@ class _Training:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         staging = time.monotonic()
-        gang = self._gangs.of(configuration.layout)
+        gang = self._gangs.of(configuration)
         grouping = time.monotonic()
         self._parallel = Parallel(self._recipe, configuration, gang)
         building = time.monotonic()

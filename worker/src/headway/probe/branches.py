@@ -83,7 +83,7 @@ class _Probe:
         self._pacer = Pacer(options.shape, self._baseline, None, None)
         # A branch has few steps: each is measured.
         recipe = replace(recipe_of(options), noise_every=1)
-        self._parallel = Parallel(recipe, self._baseline, Gangs(device).of(self._baseline.layout))
+        self._parallel = Parallel(recipe, self._baseline, Gangs(device).of(self._baseline))
         manifest = resume.verified(options.checkpoint, control)
         state = resume.fill(options.checkpoint, self._parallel, options.shape, control)
         self._start = _Start(manifest.samples_seen, manifest.step, float(state["learning_rate"]["target"]))

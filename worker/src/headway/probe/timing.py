@@ -71,7 +71,7 @@ def _timed(
     join(device)
     control = control_group(device)
     batches = Batches(corpus, device)
-    parallel = Parallel(recipe_of(options), configuration, Gangs(device).of(configuration.layout))
+    parallel = Parallel(recipe_of(options), configuration, Gangs(device).of(configuration))
     parallel.initialise()
     pacer = Pacer(options.shape, configuration, flops, environment.link_bytes_per_second if environment else None)
     schedule = LearningRate(options.rate, 1.0)

@@ -67,6 +67,7 @@ class _Slot:
     parameter: nn.Parameter
     view: Tensor
     copies: int
+    expert: bool = False
     group: torch.distributed.ProcessGroup | None = None
     terms: list[Tensor] = field(default_factory=list)
 
@@ -88,9 +89,11 @@ class GradientAccumulator:
         every: int = EVERY,
         summed: Sequence[Summed] = (),
         preconditioner: Preconditioner | None = None,
+        experts: Iterable[nn.Parameter] = (),
     ) -> None:
         """`shard`: each replica keeps only its slice of the mean gradient (`mean`, `shard_range`), as a distributed
-        optimizer wants it. `every`: noise is measured at each so manieth step."""
+        optimizer wants it. `every`: noise is measured at each so manieth step. `experts`: parameters of which other
+        ranks hold others (`Ranks.experts`); they are used by way of `apart`."""
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
         parts = list(parts)
@@ -98,6 +101,9 @@ class GradientAccumulator:
         given = [part.parameters() if isinstance(part, nn.Module) else [part] for part in parts]
         self._given = list(itertools.chain.from_iterable(given))
         self.shard, self._every, self._preconditioner, self._summed = shard, every, preconditioner, summed
+        self._experts = {id(parameter) for parameter in experts}
+        if shard and self._experts:
+            raise UnknownLayout("experts that are spread over ranks are not sharded besides")
         self._pending: dict[int, Tensor] = {}
         self._pending_bytes = 0
         self._count = self._steps = 0
@@ -116,6 +122,8 @@ class GradientAccumulator:
         self._trained = self._trained_now()
         everything = unique(self._given)
         sharded = sharded_parameters(self._modules)
+        # Those that are averaged over the same ranks end to end.
+        everything.sort(key=lambda parameter: id(parameter) in self._experts)
         self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
         self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
         self._device = local(self._given[0]).device
@@ -189,7 +197,7 @@ class GradientAccumulator:
         count = self.ranks.replicas * self._count
         measuring = self.measuring
         self._sum_terms(measuring)
-        self._average(count, gradient_scale)
+        self._average(gradient_scale)
         head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
         tail = self._big(measuring)
         more = torch.tensor(list(extra), dtype=torch.float64).to(self._device)
@@ -209,7 +217,7 @@ class GradientAccumulator:
             scaled = StepSquares(small_scaled / unscaled, big_scaled).sample(micro_batch, count)
             self.not_finite += sample is Unmeasured.NOT_FINITE
         return Reduced(
-            loss=loss / count,
+            loss=loss / (count * self.ranks.contexts),
             gradient_sqr=big,
             noise=sample if isinstance(sample, NoiseSample) else None,
             extra=extra_sums,
@@ -249,17 +257,17 @@ class GradientAccumulator:
 
     def _allocate(self) -> None:
         total = sum(local(parameter).numel() for parameter in self.parameters)
-        replicas = self.ranks.replicas if self.shard else 1
-        padded = -(-total // replicas) * replicas
+        shares = len(self.ranks.data_ranks()) if self.shard else 1
+        padded = -(-total // shares) * shares
         precise = any(local(parameter).dtype == torch.float64 for parameter in self.parameters)
         dtype = torch.float64 if precise else torch.float32
         self._flat = torch.zeros(padded, dtype=dtype, device=self._device)
-        self.mean = self._flat.new_zeros(padded // replicas) if self.shard else self._flat
+        self.mean = self._flat.new_zeros(padded // shares) if self.shard else self._flat
 
     def _slot(self, summed: Sequence[Summed]) -> list[_Slot]:
         pieces = views(self._flat, [local(parameter) for parameter in self.parameters])
         slots = [
-            _Slot(parameter, piece, self.ranks.copies_in_replica(parameter))
+            _Slot(parameter, piece, self.ranks.copies_in_replica(parameter), id(parameter) in self._experts)
             for parameter, piece in zip(self.parameters, pieces, strict=True)
         ]
         by_id = {id(slot.parameter): slot for slot in slots}
@@ -282,7 +290,7 @@ class GradientAccumulator:
         for slot in self._slots.values():
             start, end = max(offset, first) - first, min(offset + slot.view.numel(), last) - first
             offset += slot.view.numel()
-            copies = slot.copies if self.shard else slot.copies * self.ranks.replicas
+            copies = self._copies_of_mean(slot)
             if start >= end:
                 continue
             if runs and runs[-1][2] == copies:
@@ -290,6 +298,15 @@ class GradientAccumulator:
             else:
                 runs.append((start, end, copies))
         return runs
+
+    def _copies_of_mean(self, slot: _Slot) -> int:
+        """On how many ranks of the world a piece of the mean gradient lies."""
+        return slot.copies // self.ranks.contexts if self.shard else self._copies_whole(slot)
+
+    def _copies_whole(self, slot: _Slot) -> int:
+        """On how many ranks of the world a parameter, or a shard of it by tensor parallelism, lies."""
+        holders = self.ranks.expert_holders if slot.expert else len(self.ranks.data_ranks())
+        return slot.copies // self.ranks.contexts * holders
 
     def _take(self, parameter: nn.Parameter) -> None:
         """Autograd has the parameter's gradient of one micro-batch complete."""
@@ -314,14 +331,41 @@ class GradientAccumulator:
         slots = [self._slots[key] for key in self._pending]
         arrived = list(self._pending.values())
         if self.measuring:
-            whole = [(slot, piece) for slot, piece in zip(slots, arrived, strict=True) if slot.group is None]
-            self._squares.add([self._piece(slot, piece, slot.copies) for slot, piece in whole])
+            pairs = zip(slots, arrived, strict=True)
+            whole = [(slot, piece) for slot, piece in pairs if slot.group is None and not slot.expert]
+            joined = self._over_context([piece for _, piece in whole])
+            pieces = zip(whole, joined, strict=True)
+            self._squares.add([self._piece(slot, piece, slot.copies) for (slot, _), piece in pieces])
             for slot, piece in zip(slots, arrived, strict=True):
                 if slot.group is not None:
                     slot.terms.append(piece)
         torch._foreach_add_([slot.view for slot in slots], arrived)
         self._pending.clear()
         self._pending_bytes = 0
+
+    def apart(self, parameter: nn.Parameter) -> Tensor:
+        """An expert's parameter for one micro-batch's tokens: those of several ranks meet in it, and each micro-batch's
+        gradient is squared by itself on its way."""
+        if not self.measuring:
+            return parameter
+        slot, alias = self._slots[id(parameter)], parameter.view_as(parameter)
+
+        def hook(gradient: Tensor) -> None:
+            (joined,) = self._over_context([gradient])
+            self._squares.add([self._piece(slot, joined, slot.copies)])
+
+        alias.register_hook(hook)  # type: ignore[no-untyped-call]
+        return alias
+
+    def _over_context(self, pieces: list[Tensor]) -> list[Tensor]:
+        """A micro-batch's gradients, of the parts that the ranks have which share its sequences. They all come by here
+        with the same ones at the same time."""
+        if self.ranks.contexts == 1 or not pieces:
+            return pieces
+        packed = torch.cat([piece.reshape(-1).to(self._flat.dtype) for piece in pieces])
+        torch.distributed.all_reduce(packed, group=self.ranks.context)
+        packed /= self.ranks.contexts
+        return views(packed, pieces)
 
     def _piece(self, slot: _Slot, values: Tensor, copies: int) -> Piece:
         scale = None if self._preconditioner is None else self._preconditioner.scale(slot.parameter)
@@ -334,7 +378,8 @@ class GradientAccumulator:
         def hook(gradient: Tensor) -> None:
             if self.measuring:
                 scale = None if self._preconditioner is None else self._preconditioner.scale(sharded)
-                self._squares.add([Piece(local(placed_like(gradient, gathered)), copies, scale)])
+                (joined,) = self._over_context([local(placed_like(gradient, gathered))])
+                self._squares.add([Piece(joined, copies, scale)])
 
         handle: RemovableHandle = gathered.register_hook(hook)  # type: ignore[no-untyped-call]
         return handle
@@ -348,20 +393,26 @@ class GradientAccumulator:
             if measuring and slot.terms:
                 terms = torch.stack(slot.terms).float()
                 torch.distributed.all_reduce(terms, group=slot.group)
+                (terms,) = self._over_context([terms])
                 self._squares.add([self._piece(slot, term, slot.copies) for term in terms])
             slot.terms.clear()
 
-    def _average(self, count: int, gradient_scale: float) -> None:
+    def _average(self, gradient_scale: float) -> None:
         """The mean over all micro-batches of all replicas, into `mean` and `p.grad`."""
-        group = self.ranks.data
-        if self.ranks.replicas > 1 and self._flat.numel():
+        group, ranks = self.ranks.data, len(self.ranks.data_ranks())
+        if ranks > 1 and self._flat.numel():
             if self.shard:
                 torch.distributed.reduce_scatter_tensor(self.mean, self._flat, group=group)
             else:
-                torch.distributed.all_reduce(self._flat, group=group)
+                experts = sum(slot.view.numel() for slot in self._slots.values() if slot.expert)
+                common = self._flat.numel() - experts
+                if common:
+                    torch.distributed.all_reduce(self._flat[:common], group=group)
+                if experts and self.ranks.experts is not None:
+                    torch.distributed.all_reduce(self._flat[common:], group=self.ranks.experts)
         elif self.shard:
             self.mean.copy_(self._flat)
-        self.mean /= count * gradient_scale
+        self.mean /= ranks * self._count * gradient_scale
         for gradient in self._reduced_elsewhere():
             gradient /= self._count * gradient_scale  # FSDP2 has taken the mean over replicas
         if self.shard:
@@ -400,8 +451,7 @@ class GradientAccumulator:
         scaled = Squares(self._device)
         scaled.add(list(self._preconditioned(self._preconditioner)))
         # Whole on every replica, also where the gradient is not.
-        slots, replicas = self._slots.values(), self.ranks.replicas
-        whole = [(slot.parameter, slot.copies * replicas) for slot in slots]
+        whole = [(slot.parameter, self._copies_whole(slot)) for slot in self._slots.values()]
         whole += [(parameter, self._copies_gathered(parameter)) for parameter in self._fully_sharded]
         return [raw, scaled.sums[PRECONDITIONED], *self._preconditioner.total(whole, self._device)]
 
@@ -413,7 +463,7 @@ class GradientAccumulator:
             start, end = max(offset, first), min(offset + slot.view.numel(), last)
             scale = by.scale(slot.parameter)
             if start < end and scale is not None:
-                copies = slot.copies if self.shard else slot.copies * self.ranks.replicas
+                copies = self._copies_of_mean(slot)
                 divisor = scale.reshape(-1)[start - offset : end - offset]
                 yield Piece(self.mean[start - first : end - first], copies, divisor)
             offset += slot.view.numel()
