@@ -77,8 +77,9 @@ SPREAD = {
     "ep2": configured(2, ep=2),
     "dp4 ep4, full recompute": configured(4, ep=4, recompute="full"),
     "dp4 ep2, selective recompute, offload": configured(4, ep=2, recompute="selective", offload="host"),
+    "dp4 ep2, ZeRO-1": configured(4, ep=2, sharding="optimizer"),
     "pp2 dp2 ep2": configured(2, pp=2, ep=2),
-    "dp2 ep2 cp2": configured(2, ep=2, cp=2),
+    "dp2 ep2 cp2, ZeRO-1": configured(2, ep=2, cp=2, sharding="optimizer"),
 }
 # Six of four ranks each, for resharding: every axis and every way of sharing state out.
 SIX = {

@@ -68,7 +68,7 @@ def test_experts_are_spread_and_gathered_again(tmp_path: Path) -> None:
         losses = trainee.train(1)
         trainee.reshard(configured(2, ep=2, pp=2))
         losses += trainee.train(1)
-        trainee.reload(configured(4, ep=2), tmp_path / "saved")
+        trainee.reload(configured(4, ep=2, sharding="optimizer"), tmp_path / "saved")
         losses += trainee.train(1)
         trainee.reshard(configured(4, sharding="parameters"))
         return losses + trainee.train(1)
@@ -88,7 +88,7 @@ def test_evaluation_of_spread_experts_is_that_of_one_rank(tmp_path: Path) -> Non
         (EXPERTS, configured(ep=2), "ep 2 does not divide 4 experts and dp 1"),
         (EXPERTS, configured(8, micro_batch=1, ep=8), "ep 8 does not divide 4 experts"),
         (TINY, configured(2, ep=2), "ep 2 does not divide 0 experts"),
-        (EXPERTS, configured(2, ep=2, sharding="optimizer"), "not sharded besides"),
+        (EXPERTS, configured(2, ep=2, sharding="gradients"), "not sharded by FSDP2"),
         (EXPERTS, configured(tp=2), "does not cut experts"),
     ],
 )

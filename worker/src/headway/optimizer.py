@@ -4,7 +4,7 @@ the optimizers of torch.optim pull in torch.compile at first use, which costs se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from headway.tiles import Tile, stretch, tile_of
 from headway.torch import GradientAccumulator
 from headway.torch.ranks import local
+from headway.torch.spans import Span
 
 
 @dataclass
@@ -43,15 +44,15 @@ class AdamW:
         self,
         named: dict[str, nn.Parameter],
         gradients: GradientAccumulator,
-        flat: Tensor | None = None,
+        flats: Sequence[Tensor] = (),
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: float = 0.1,
         offload: bool = False,
     ) -> None:
-        """`flat`: the buffer in which the accumulator's parameters lie end to end; without one, each is updated by
-        itself. Where the accumulator keeps but a slice of the gradient, the slices are gathered after the update."""
-        self.gradients, self._flat, self._offload = gradients, flat, offload
+        """`flats`: the buffers in which the parameters of the accumulator's spans lie end to end. Where it keeps but a
+        slice of the gradient, the slices are gathered there after the update."""
+        self.gradients, self._flats, self._offload = gradients, flats, offload
         self._betas, self._eps = betas, eps
         names = {id(parameter): name for name, parameter in named.items()}
         in_flat = {id(parameter) for parameter in gradients.parameters}
@@ -89,10 +90,12 @@ class AdamW:
                 self._update(chosen, values, gradients, learning_rate, weight_decay)
         self._gather()
 
-    def second_in_flat(self) -> Tensor:
-        """The second moment of this rank's slice of the accumulator's parameters, end to end."""
-        parts = [each.view(-1) for each in self._second[: len(self._second) - len(self._shards)]]
-        return torch.cat(parts).to(self._device) if parts else torch.zeros(0, device=self._device)
+    def second_by_span(self) -> Iterator[tuple[Span, Tensor]]:
+        """The second moment of this rank's slice of each of the accumulator's spans, end to end."""
+        seconds = iter(self._second)
+        for span in self.gradients.spans:
+            parts = [next(seconds).view(-1) for _ in span.stretches()]
+            yield span, torch.cat(parts).to(self._device) if parts else torch.zeros(0, device=self._device)
 
     def second_of_shards(self) -> Iterator[tuple[nn.Parameter, Tensor]]:
         """Of this rank's shards of what FSDP2 shares out."""
@@ -134,24 +137,18 @@ class AdamW:
 
     def _owned(self, names: dict[int, str]) -> Iterator[_Owned]:
         """What of each accumulated parameter lies in this rank's slice of the mean gradient."""
-        start, end = self.gradients.shard_range()
-        at = 0
-        for parameter in self.gradients.parameters:
-            size = local(parameter).numel()
-            low, high = max(at, start), min(at + size, end)
-            if low < high:
-                whole = tile_of(names[id(parameter)], parameter)
-                values = whole.tensor.view(-1)[low - at : high - at]
-                gradient = self.gradients.mean[low - start : high - start]
-                yield _Owned(whole, low - at, values, partial(_same, gradient))
-            at += size
+        for span in self.gradients.spans:
+            for each in span.stretches():
+                whole = tile_of(names[id(each.parameter)], each.parameter)
+                values = whole.tensor.view(-1)[each.first : each.last]
+                yield _Owned(whole, each.first, values, partial(_same, span.mean[each.mean]))
 
     def _gather(self) -> None:
         """Every replica gets the slices that the others updated."""
-        start, end = self.gradients.shard_range()
-        if self._flat is not None and end - start < self._flat.numel():
-            group = self.gradients.ranks.data
-            torch.distributed.all_gather_into_tensor(self._flat, self._flat[start:end].clone(), group=group)
+        for span, flat in zip(self.gradients.spans, self._flats, strict=False):
+            start, end = span.range()
+            if end - start < flat.numel():
+                flat.copy_(span.gather(flat[start:end].clone()))
 
 
 def _same(gradient: Tensor) -> Tensor:

@@ -60,13 +60,14 @@ class Parallel:
         self._stream = torch.bfloat16 if recipe.bf16 else torch.float32
         self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16, Dropout(recipe.dropout, recipe.seed))
         self._fsdp = fully_sharded(configuration)
-        shares = configuration.layout.dp * gang.cp if configuration.execution.sharding == "optimizer" else 1
-        flat = None if self._fsdp else flatten(list(self._parts.values()), shares)
+        parts, execution = list(self._parts.values()), configuration.execution
+        shares = configuration.layout.dp * gang.cp if execution.sharding == "optimizer" else 1
+        flats = [] if self._fsdp else flatten(parts, shares, max(1, shares // execution.ep))
         ranks = Ranks(gang.group(DATA), gang.group("tp"), gang.group("pp"), gang.group("cp"), gang.same_experts)
-        spread = spread_experts(self._parts.values())
+        spread = spread_experts(parts)
         preconditioner = AdamPreconditioner() if recipe.noise == "adam" else None
         self.gradients = GradientAccumulator(
-            list(self._parts.values()),
+            parts,
             ranks,
             shard=shares > 1,
             every=recipe.noise_every,
@@ -77,8 +78,8 @@ class Parallel:
         for each in spread:
             each.hear = self.gradients.apart
         self._named = self._name_parameters()
-        offload = configuration.execution.offload == "host"
-        self._optimizer = AdamW(self._named, self.gradients, flat, weight_decay=recipe.weight_decay, offload=offload)
+        offload = execution.offload == "host"
+        self._optimizer = AdamW(self._named, self.gradients, flats, weight_decay=recipe.weight_decay, offload=offload)
         if preconditioner is not None:
             preconditioner.follow(self._optimizer)
         self._loss = loss_of_logits(self.gang)

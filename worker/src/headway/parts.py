@@ -39,7 +39,8 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
         f"{configuration} does not divide": configuration.accumulation() is None,
         f"ep {ep} does not divide {shape.experts} experts and dp {layout.dp}": ep > 1
         and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp % ep != 0),
-        "experts that are spread (ep) are not sharded besides": ep > 1 and execution.sharding != "none",
+        "experts that are spread (ep) are not sharded by FSDP2 besides": ep > 1
+        and execution.sharding in ("gradients", "parameters"),
         "this trainer does not cut experts (tp)": shape.experts > 0 and tp > 1,
         f"cp {cp} does not divide the sequence into two chunks for each rank": cp > 1 and shape.seq_len % (2 * cp) != 0,
         "this trainer takes optimizer states to the host and not to disks": execution.offload == "disk",
@@ -131,21 +132,29 @@ def spread_experts(parts: Iterable[Decoder]) -> list[Experts]:
     return [module for module in modules if isinstance(module, Experts) and module.spread]
 
 
-def flatten(parts: list[Decoder], multiple: int) -> Tensor:
-    """Lays the parameters end to end in one buffer and makes them views of it, in the order of `parameters()`; the
-    buffer's size is a multiple of the given number."""
+def flatten(parts: list[Decoder], shares: int, expert_shares: int) -> list[Tensor]:
+    """Lays the parameters end to end in one buffer, those of spread experts in another, and makes them views of it, in
+    the order of `parameters()`. The buffers' sizes are multiples of these shares."""
+    experts = {id(parameter) for each in spread_experts(parts) for parameter in each.experts.parameters()}
+    every = {id(parameter): parameter for part in parts for parameter in part.parameters()}
+    common = [parameter for key, parameter in every.items() if key not in experts]
+    flats = [_flatten(parts, common, shares)]
+    if experts:
+        flats.append(_flatten(parts, [every[key] for key in every if key in experts], expert_shares))
+    return flats
+
+
+def _flatten(parts: list[Decoder], parameters: list[nn.Parameter], multiple: int) -> Tensor:
     owners: dict[int, list[tuple[nn.Module, str]]] = {}
-    parameters: dict[int, nn.Parameter] = {}
     for part in parts:
         for module in part.modules():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
                 owners.setdefault(id(parameter), []).append((module, name))
-        parameters.update({id(parameter): parameter for parameter in part.parameters()})
-    pieces = [local(parameter).detach() for parameter in parameters.values()]
+    pieces = [local(parameter).detach() for parameter in parameters]
     total = sum(piece.numel() for piece in pieces)
     flat = torch.zeros(-(-total // multiple) * multiple, device=pieces[0].device)
     at = 0
-    for (key, parameter), piece in zip(parameters.items(), pieces, strict=True):
+    for parameter, piece in zip(parameters, pieces, strict=True):
         view = flat[at : at + piece.numel()].view(piece.shape)
         at += piece.numel()
         placed = as_dtensor(parameter)
@@ -159,7 +168,7 @@ def flatten(parts: list[Decoder], multiple: int) -> Tensor:
                 stride=placed.stride(),
             )
         replacement = nn.Parameter(view)
-        for module, name in owners[key]:
+        for module, name in owners[id(parameter)]:
             setattr(module, name, replacement)
     return flat
 

@@ -19,6 +19,7 @@ from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
 from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, placed_like, unique
+from headway.torch.spans import Span, views
 from headway.torch.squares import (
     EVERY,
     PRECONDITIONED,
@@ -102,8 +103,6 @@ class GradientAccumulator:
         self._given = list(itertools.chain.from_iterable(given))
         self.shard, self._every, self._preconditioner, self._summed = shard, every, preconditioner, summed
         self._experts = {id(parameter) for parameter in experts}
-        if shard and self._experts:
-            raise UnknownLayout("experts that are spread over ranks are not sharded besides")
         self._pending: dict[int, Tensor] = {}
         self._pending_bytes = 0
         self._count = self._steps = 0
@@ -122,12 +121,10 @@ class GradientAccumulator:
         self._trained = self._trained_now()
         everything = unique(self._given)
         sharded = sharded_parameters(self._modules)
-        # Those that are averaged over the same ranks end to end.
-        everything.sort(key=lambda parameter: id(parameter) in self._experts)
-        self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
         self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
         self._device = local(self._given[0]).device
-        self._allocate()
+        self.spans = self._allocate([parameter for parameter in everything if id(parameter) not in sharded])
+        self.parameters = [parameter for span in self.spans for parameter in span.parameters]
         self._slots = {id(slot.parameter): slot for slot in self._slot(self._summed)}
         self._pieces = self._runs()
         self._hooks = [
@@ -230,7 +227,8 @@ class GradientAccumulator:
         """Scales the mean gradient of the whole model down to `max_norm`, after it has been measured."""
         norm = reduced.gradient_sqr**0.5
         if norm > max_norm:
-            self.mean *= max_norm / norm
+            for span in self.spans:
+                span.mean *= max_norm / norm
             for gradient in [*self._reduced_elsewhere(), *self._copied()]:
                 gradient *= max_norm / norm
 
@@ -241,7 +239,8 @@ class GradientAccumulator:
             self._preconditioner.begin()
 
     def _reset(self) -> None:
-        self._flat.zero_()
+        for span in self.spans:
+            span.sums.zero_()
         self._squares.clear()
         self._losses.zero_()
         self._count = 0
@@ -249,23 +248,30 @@ class GradientAccumulator:
         for parameter in itertools.chain(self.parameters, self._fully_sharded):
             parameter.grad = None
 
+    @property
+    def mean(self) -> Tensor:
+        """The mean gradient, or with `shard` this replica's slice; without experts."""
+        return self.spans[0].mean
+
     def shard_range(self) -> tuple[int, int]:
         """Which elements of the parameters laid end to end `mean` holds; the last replica's slice may run past them."""
-        size = self.mean.numel()
-        start = self._data_rank() * size if self.shard else 0
-        return start, start + size
+        return self.spans[0].range()
 
-    def _allocate(self) -> None:
-        total = sum(local(parameter).numel() for parameter in self.parameters)
-        shares = len(self.ranks.data_ranks()) if self.shard else 1
-        padded = -(-total // shares) * shares
-        precise = any(local(parameter).dtype == torch.float64 for parameter in self.parameters)
-        dtype = torch.float64 if precise else torch.float32
-        self._flat = torch.zeros(padded, dtype=dtype, device=self._device)
-        self.mean = self._flat.new_zeros(padded // shares) if self.shard else self._flat
+    def _allocate(self, parameters: list[nn.Parameter]) -> list[Span]:
+        """Those of all ranks that train the same, and those of experts."""
+        precise = any(local(parameter).dtype == torch.float64 for parameter in parameters)
+        like = torch.zeros(0, dtype=torch.float64 if precise else torch.float32, device=self._device)
+        common = [parameter for parameter in parameters if id(parameter) not in self._experts]
+        experts = [parameter for parameter in parameters if id(parameter) in self._experts]
+        spans = [Span(common, self.ranks.data, len(self.ranks.data_ranks()), self.shard, like)]
+        if experts:
+            spans.append(Span(experts, self.ranks.experts, self.ranks.expert_holders, self.shard, like))
+        return spans
 
     def _slot(self, summed: Sequence[Summed]) -> list[_Slot]:
-        pieces = views(self._flat, [local(parameter) for parameter in self.parameters])
+        pieces: list[Tensor] = []
+        for span in self.spans:
+            pieces += views(span.sums, [local(parameter) for parameter in span.parameters])
         slots = [
             _Slot(parameter, piece, self.ranks.copies_in_replica(parameter), id(parameter) in self._experts)
             for parameter, piece in zip(self.parameters, pieces, strict=True)
@@ -282,21 +288,15 @@ class GradientAccumulator:
                     slot.copies *= torch.distributed.get_world_size(each.group)
         return slots
 
-    def _runs(self) -> list[tuple[int, int, int]]:
-        """Stretches of `mean` of equally many copies over the world: start, end, copies."""
-        first, last = self.shard_range()
-        runs: list[tuple[int, int, int]] = []
-        offset = 0
-        for slot in self._slots.values():
-            start, end = max(offset, first) - first, min(offset + slot.view.numel(), last) - first
-            offset += slot.view.numel()
-            copies = self._copies_of_mean(slot)
-            if start >= end:
-                continue
-            if runs and runs[-1][2] == copies:
-                runs[-1] = (runs[-1][0], end, copies)
-            else:
-                runs.append((start, end, copies))
+    def _runs(self) -> list[tuple[Tensor, int, int, int]]:
+        """Stretches of means of equally many copies over the world: of which, start, end, copies."""
+        runs: list[tuple[Tensor, int, int, int]] = []
+        for span in self.spans:
+            for each in span.stretches():
+                start, copies = each.mean.start, self._copies_of_mean(self._slots[id(each.parameter)])
+                if runs and runs[-1][0] is span.mean and runs[-1][3] == copies:
+                    start = runs.pop()[1]
+                runs.append((span.mean, start, each.mean.stop, copies))
         return runs
 
     def _copies_of_mean(self, slot: _Slot) -> int:
@@ -362,7 +362,7 @@ class GradientAccumulator:
         with the same ones at the same time."""
         if self.ranks.contexts == 1 or not pieces:
             return pieces
-        packed = torch.cat([piece.reshape(-1).to(self._flat.dtype) for piece in pieces])
+        packed = torch.cat([piece.reshape(-1).to(self.mean.dtype) for piece in pieces])
         torch.distributed.all_reduce(packed, group=self.ranks.context)
         packed /= self.ranks.contexts
         return views(packed, pieces)
@@ -399,20 +399,8 @@ class GradientAccumulator:
 
     def _average(self, gradient_scale: float) -> None:
         """The mean over all micro-batches of all replicas, into `mean` and `p.grad`."""
-        group, ranks = self.ranks.data, len(self.ranks.data_ranks())
-        if ranks > 1 and self._flat.numel():
-            if self.shard:
-                torch.distributed.reduce_scatter_tensor(self.mean, self._flat, group=group)
-            else:
-                experts = sum(slot.view.numel() for slot in self._slots.values() if slot.expert)
-                common = self._flat.numel() - experts
-                if common:
-                    torch.distributed.all_reduce(self._flat[:common], group=group)
-                if experts and self.ranks.experts is not None:
-                    torch.distributed.all_reduce(self._flat[common:], group=self.ranks.experts)
-        elif self.shard:
-            self.mean.copy_(self._flat)
-        self.mean /= ranks * self._count * gradient_scale
+        for span in self.spans:
+            span.average(len(self.ranks.data_ranks()) * self._count * gradient_scale)
         for gradient in self._reduced_elsewhere():
             gradient /= self._count * gradient_scale  # FSDP2 has taken the mean over replicas
         if self.shard:
@@ -443,7 +431,7 @@ class GradientAccumulator:
     def _big(self, measuring: bool) -> list[Tensor]:
         """This rank's share of the mean gradient's squares, and of the second moment's mean."""
         squares = Squares(self._device)
-        squares.add([Piece(self.mean[start:end], copies) for start, end, copies in self._pieces])
+        squares.add([Piece(mean[start:end], copies) for mean, start, end, copies in self._pieces])
         squares.add([Piece(gradient, copies) for _, gradient, copies in self._sharded_gradients()])
         raw = squares.sums[RAW]
         if self._preconditioner is None or not measuring:
@@ -457,16 +445,12 @@ class GradientAccumulator:
 
     def _preconditioned(self, by: Preconditioner) -> Iterator[Piece]:
         """This rank's pieces of the mean gradient with what each element is divided by."""
-        first, last = self.shard_range()
-        offset = 0
-        for slot in self._slots.values():
-            start, end = max(offset, first), min(offset + slot.view.numel(), last)
-            scale = by.scale(slot.parameter)
-            if start < end and scale is not None:
-                copies = self._copies_of_mean(slot)
-                divisor = scale.reshape(-1)[start - offset : end - offset]
-                yield Piece(self.mean[start - first : end - first], copies, divisor)
-            offset += slot.view.numel()
+        for span in self.spans:
+            for each in span.stretches():
+                scale = by.scale(each.parameter)
+                if scale is not None:
+                    copies = self._copies_of_mean(self._slots[id(each.parameter)])
+                    yield Piece(span.mean[each.mean], copies, scale.reshape(-1)[each.first : each.last])
         for parameter, gradient, copies in self._sharded_gradients():
             scale = by.scale(parameter)
             if scale is not None:
@@ -484,9 +468,6 @@ class GradientAccumulator:
         shards = torch.distributed.get_world_size(Rows.of(parameter, self.ranks.data_ranks()).group)
         return self.ranks.copies_in_world(parameter) * shards
 
-    def _data_rank(self) -> int:
-        return torch.distributed.get_rank(self.ranks.data) if torch.distributed.is_initialized() else 0
-
     def _tensor_ranks(self) -> list[int]:
         return [] if self.ranks.tensor is None else torch.distributed.get_process_group_ranks(self.ranks.tensor)
 
@@ -499,10 +480,3 @@ def _as_placed(piece: Tensor, parameter: nn.Parameter) -> Tensor:
     return type(placed).from_local(
         piece, placed.device_mesh, placed.placements, run_check=False, shape=placed.shape, stride=placed.stride()
     )
-
-
-def views(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Slices of a flat buffer in the parameters' shapes."""
-    sizes = [parameter.numel() for parameter in parameters]
-    pieces = torch.split(flat[: sum(sizes)], sizes)
-    return [piece.view(parameter.shape) for piece, parameter in zip(pieces, parameters, strict=True)]
