@@ -72,13 +72,14 @@ SHARED = {
     "tp2 cp2, sequence parallel": configured(tp=2, cp=2, sequence_parallel=True),
 }
 SPREAD = {
-    "dp2, ZeRO-1": configured(2, sharding="optimizer"),
     "dp2, ZeRO-3, full recompute": configured(2, sharding="parameters", recompute="full"),
+    "dp2 tp2, ZeRO-2": configured(2, tp=2, sharding="gradients"),
     "ep2": configured(2, ep=2),
     "dp4 ep4, full recompute": configured(4, ep=4, recompute="full"),
     "dp4 ep2, selective recompute, offload": configured(4, ep=2, recompute="selective", offload="host"),
     "dp4 ep2, ZeRO-1": configured(4, ep=2, sharding="optimizer"),
     "pp2 dp2 ep2": configured(2, pp=2, ep=2),
+    "dp2 ep2 tp2, sequence parallel": configured(2, ep=2, tp=2, sequence_parallel=True),
     "dp2 ep2 cp2, ZeRO-1": configured(2, ep=2, cp=2, sharding="optimizer"),
 }
 # Six of four ranks each, for resharding: every axis and every way of sharing state out.

@@ -89,7 +89,6 @@ def test_evaluation_of_spread_experts_is_that_of_one_rank(tmp_path: Path) -> Non
         (EXPERTS, configured(8, micro_batch=1, ep=8), "ep 8 does not divide 4 experts"),
         (TINY, configured(2, ep=2), "ep 2 does not divide 0 experts"),
         (EXPERTS, configured(2, ep=2, sharding="gradients"), "not sharded by FSDP2"),
-        (EXPERTS, configured(tp=2), "does not cut experts"),
     ],
 )
 def test_what_cannot_be_spread_is_refused_by_name(

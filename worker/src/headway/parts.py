@@ -41,7 +41,6 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
         and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp % ep != 0),
         "experts that are spread (ep) are not sharded by FSDP2 besides": ep > 1
         and execution.sharding in ("gradients", "parameters"),
-        "this trainer does not cut experts (tp)": shape.experts > 0 and tp > 1,
         f"cp {cp} does not divide the sequence into two chunks for each rank": cp > 1 and shape.seq_len % (2 * cp) != 0,
         "this trainer takes optimizer states to the host and not to disks": execution.offload == "disk",
         f"tp {tp} does not divide heads, key-value heads, feed-forward and vocabulary": any(
@@ -180,6 +179,7 @@ def _cut(part: Decoder, gang: Gang, execution: Execution) -> None:
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         PrepareModuleInput,
+        PrepareModuleInputOutput,
         RowwiseParallel,
         SequenceParallel,
         parallelize_module,
@@ -190,10 +190,21 @@ def _cut(part: Decoder, gang: Gang, execution: Execution) -> None:
     whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     attended = PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None))
     plan: dict[str, object] = {"layers.*.attention": attended, "layers.*.feed_forward": whole}
-    for name in ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up"):
+    feed_forward, fed = "feed_forward", between
+    if part.shape.experts:
+        # Every rank routes all tokens, by the same bits, and has a share of each expert.
+        feed_forward, fed = "feed_forward.experts.*", Replicate()
+        plan["layers.*.feed_forward"] = PrepareModuleInputOutput(
+            input_layouts=(between,),
+            desired_input_layouts=(Replicate(),),
+            use_local_input=True,
+            output_layouts=Replicate(),
+            desired_output_layouts=between,
+        )
+    for name in ("attention.query", "attention.key", "attention.value", f"{feed_forward}.gate", f"{feed_forward}.up"):
         plan[f"layers.*.{name}"] = ColwiseParallel()
-    for name in ("attention.out", "feed_forward.down"):
-        plan[f"layers.*.{name}"] = RowwiseParallel(output_layouts=between)
+    plan["layers.*.attention.out"] = RowwiseParallel(output_layouts=between)
+    plan[f"layers.*.{feed_forward}.down"] = RowwiseParallel(output_layouts=fed)
     if sequence:
         plan["layers.*.attention_norm"] = plan["layers.*.feed_forward_norm"] = SequenceParallel()
     if part.embeds:

@@ -351,7 +351,7 @@ class GradientAccumulator:
         slot, alias = self._slots[id(parameter)], parameter.view_as(parameter)
 
         def hook(gradient: Tensor) -> None:
-            (joined,) = self._over_context([gradient])
+            (joined,) = self._over_context([local(placed_like(gradient, parameter))])
             self._squares.add([self._piece(slot, joined, slot.copies)])
 
         alias.register_hook(hook)  # type: ignore[no-untyped-call]
