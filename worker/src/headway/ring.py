@@ -62,8 +62,8 @@ class Ring:
 
 
 class _RingAttention(torch.autograd.Function):
-    """In fp32 whatever the activations are. Groups of query heads share a head of keys and values, so those are
-    (batch, key heads, group, positions, size) and these (batch, key heads, 1, positions, size)."""
+    """In fp32 whatever the activations are. Groups of query heads share a head of keys and values: queries are (batch,
+    key heads, group, positions, size), keys and values (batch, key heads, 1, positions, size)."""
 
     @staticmethod
     def forward(context: Any, query: Tensor, key: Tensor, value: Tensor, ring: Ring) -> Tensor:

@@ -15,7 +15,7 @@ from headway.message import Configuration, Layout
 
 _GIB = float(1 << 30)
 _SHARING = {"none": "ddp", "optimizer": "zero1", "gradients": "zero2", "parameters": "fsdp-zero3"}
-_NUMBERS = ("tp", "pp", "cp", "vpp", "micro_batch", "global_batch")
+_NUMBERS = ("tp", "pp", "cp", "ep", "vpp", "micro_batch", "global_batch")
 _WORDS = ("schedule", "sharding", "recompute", "offload")
 
 
@@ -71,7 +71,7 @@ def varied(base: Configuration, changes: str, world: int) -> Configuration:
     tp, pp = numbers.get("tp", base.layout.tp), numbers.get("pp", base.layout.pp)
     cp = numbers.get("cp", base.execution.cp)
     execution: dict[str, Any] = {word: told[word] for word in _WORDS if word in told}
-    execution |= {word: numbers[word] for word in ("cp", "vpp") if word in numbers}
+    execution |= {word: numbers[word] for word in ("cp", "ep", "vpp") if word in numbers}
     if "sequence_parallel" in told:
         execution["sequence_parallel"] = told["sequence_parallel"].lower() in ("true", "1")
     return Configuration(
@@ -133,9 +133,9 @@ def to_csv(setting: Setting, outcomes: Iterable[Outcome]) -> str:
 
 
 _COLUMNS: Sequence[str] = (
-    "source,model,params_b,layers,hidden,heads,kv_heads,ffn_hidden,gated,vocab,tied,seq_len,gpu,gpus_per_node,num_gpus,"
-    "tp,pp,cp,dp,vpp,schedule,micro_batch,grad_accum,global_batch,dp_mode,seq_par,recompute,flash,precision,framework,"
-    "step_time_s,tokens_per_s_per_gpu,peak_mem_gb,status,measured,row_id"
+    "source,model,params_b,layers,hidden,heads,kv_heads,ffn_hidden,gated,experts,active_experts,vocab,tied,seq_len,"
+    "gpu,gpus_per_node,num_gpus,tp,pp,cp,ep,dp,vpp,schedule,micro_batch,grad_accum,global_batch,dp_mode,seq_par,"
+    "recompute,flash,precision,framework,step_time_s,tokens_per_s_per_gpu,peak_mem_gb,status,measured,row_id"
 ).split(",")
 
 
@@ -152,6 +152,8 @@ def _row(setting: Setting, number: int, outcome: Outcome) -> dict[str, object]:
         "kv_heads": shape.kv_heads,
         "ffn_hidden": shape.ffn_hidden,
         "gated": int(shape.gated),
+        "experts": shape.experts,
+        "active_experts": shape.active_experts,
         "vocab": shape.vocab,
         "tied": int(shape.tied),
         "seq_len": shape.seq_len,
@@ -161,6 +163,7 @@ def _row(setting: Setting, number: int, outcome: Outcome) -> dict[str, object]:
         "tp": layout.tp,
         "pp": layout.pp,
         "cp": execution.cp,
+        "ep": execution.ep,
         "dp": layout.dp,
         "vpp": execution.vpp,
         "schedule": execution.schedule,
