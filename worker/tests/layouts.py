@@ -80,6 +80,9 @@ SPREAD = {
     "dp4 ep2, ZeRO-1": configured(4, ep=2, sharding="optimizer"),
     "pp2 dp2 ep2": configured(2, pp=2, ep=2),
     "dp2 ep2 tp2, sequence parallel": configured(2, ep=2, tp=2, sequence_parallel=True),
+    "cp2 ep2": configured(cp=2, ep=2),
+    "cp4 ep2, ZeRO-1": configured(cp=4, ep=2, sharding="optimizer"),
+    "dp2 cp2 ep4": configured(2, cp=2, ep=4),
     "dp2 ep2 cp2, ZeRO-1": configured(2, ep=2, cp=2, sharding="optimizer"),
 }
 # Six of four ranks each, for resharding: every axis and every way of sharing state out.

@@ -86,10 +86,15 @@ def test_evaluation_of_spread_experts_is_that_of_one_rank(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("shape", "configuration", "complaint"),
     [
-        (EXPERTS, configured(ep=2), "ep 2 does not divide 4 experts and dp 1"),
+        (EXPERTS, configured(ep=2), "ep 2 does not divide 4 experts and dp x cp 1"),
         (EXPERTS, configured(8, micro_batch=1, ep=8), "ep 8 does not divide 4 experts"),
         (TINY, configured(2, ep=2), "ep 2 does not divide 0 experts"),
         (EXPERTS, configured(2, ep=2, sharding="gradients"), "not sharded by FSDP2"),
+        (
+            replace(EXPERTS, seq_len=24, experts=6),
+            configured(4, cp=3, ep=2),
+            "neither of ep 2 and cp 3 divides the other",
+        ),
     ],
 )
 def test_what_cannot_be_spread_is_refused_by_name(

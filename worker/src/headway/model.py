@@ -8,12 +8,11 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import ProcessGroup
 from torch.nn import functional
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from headway.dropout import Drop, Dropout
-from headway.experts import Experts
+from headway.experts import Experts, Spread
 from headway.flops import ModelShape
 from headway.ring import Ring
 
@@ -92,7 +91,7 @@ class Layer(nn.Module):
         index: int,
         recompute: str,
         device: Device = None,
-        spread: ProcessGroup | None = None,
+        spread: Spread | None = None,
     ) -> None:
         super().__init__()
         self._index, self._recompute = index, recompute
@@ -137,9 +136,9 @@ class Decoder(nn.Module):
         stream: torch.dtype = torch.float32,
         device: Device = None,
         dropout: Dropout = NO_DROPOUT,
-        spread: ProcessGroup | None = None,
+        spread: Spread | None = None,
     ) -> None:
-        """`spread`: the ranks over which experts are spread; without any all are here."""
+        """`spread`: where the other experts are; without, all are here."""
         super().__init__()
         if not shape.gated:
             raise ValueError("this decoder has a gated feed-forward")

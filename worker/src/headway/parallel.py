@@ -63,7 +63,14 @@ class Parallel:
         parts, execution = list(self._parts.values()), configuration.execution
         shares = configuration.layout.dp * gang.cp if execution.sharding == "optimizer" else 1
         flats = [] if self._fsdp else flatten(parts, shares, max(1, shares // execution.ep))
-        ranks = Ranks(gang.group(DATA), gang.group("tp"), gang.group("pp"), gang.group("cp"), gang.same_experts)
+        ranks = Ranks(
+            gang.group(DATA),
+            gang.group("tp"),
+            gang.group("pp"),
+            gang.group("cp"),
+            gang.same_experts,
+            gang.same_experts_and_samples,
+        )
         spread = spread_experts(parts)
         preconditioner = AdamPreconditioner() if recipe.noise == "adam" else None
         self.gradients = GradientAccumulator(

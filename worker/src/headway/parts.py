@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.dropout import Dropout
-from headway.experts import Experts
+from headway.experts import Experts, Spread
 from headway.flops import ModelShape
 from headway.gang import DATA, Gang
 from headway.message import Configuration, Execution
@@ -37,8 +37,9 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     wrong = {
         f"{configuration} is not for {world} ranks": configuration.ranks() != world,
         f"{configuration} does not divide": configuration.accumulation() is None,
-        f"ep {ep} does not divide {shape.experts} experts and dp {layout.dp}": ep > 1
-        and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp % ep != 0),
+        f"ep {ep} does not divide {shape.experts} experts and dp x cp {layout.dp * cp}": ep > 1
+        and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp * cp % ep != 0),
+        f"neither of ep {ep} and cp {cp} divides the other": ep % cp != 0 and cp % ep != 0,
         "experts that are spread (ep) are not sharded by FSDP2 besides": ep > 1
         and execution.sharding in ("gradients", "parameters"),
         f"cp {cp} does not divide the sequence into two chunks for each rank": cp > 1 and shape.seq_len % (2 * cp) != 0,
@@ -106,8 +107,9 @@ def build(
     # Memory for a parameter is taken only once its share is known. A tied parameter is one through two modules, and
     # would be two after that.
     device = gang.device if shape.tied else "meta"
+    spread = None if gang.spread is None else Spread(gang.spread, min(execution.ep, execution.cp))
     for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
-        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device, dropout, gang.spread)
+        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device, dropout, spread)
     shared = gang.group("cp")
     ring = Ring(shared) if execution.cp > 1 and shared is not None else None
     positions = between = torch.arange(shape.seq_len) if ring is None else ring.positions(shape.seq_len)
@@ -128,7 +130,7 @@ def build(
 def spread_experts(parts: Iterable[Decoder]) -> list[Experts]:
     """Those of which other ranks have others."""
     modules = (module for part in parts for module in part.modules())
-    return [module for module in modules if isinstance(module, Experts) and module.spread]
+    return [module for module in modules if isinstance(module, Experts) and module.spread is not None]
 
 
 def flatten(parts: list[Decoder], shares: int, expert_shares: int) -> list[Tensor]:

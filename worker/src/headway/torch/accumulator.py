@@ -301,12 +301,16 @@ class GradientAccumulator:
 
     def _copies_of_mean(self, slot: _Slot) -> int:
         """On how many ranks of the world a piece of the mean gradient lies."""
-        return slot.copies // self.ranks.contexts if self.shard else self._copies_whole(slot)
+        return slot.copies if self.shard else self._copies_whole(slot)
 
     def _copies_whole(self, slot: _Slot) -> int:
         """On how many ranks of the world a parameter, or a shard of it by tensor parallelism, lies."""
         holders = self.ranks.expert_holders if slot.expert else len(self.ranks.data_ranks())
-        return slot.copies // self.ranks.contexts * holders
+        return slot.copies * holders
+
+    def _copies_joined(self, slot: _Slot) -> int:
+        """On how many ranks of one replica a micro-batch's gradient lies once its parts are put together."""
+        return slot.copies * (self.ranks.expert_contexts if slot.expert else self.ranks.contexts)
 
     def _take(self, parameter: nn.Parameter) -> None:
         """Autograd has the parameter's gradient of one micro-batch complete."""
@@ -333,9 +337,9 @@ class GradientAccumulator:
         if self.measuring:
             pairs = zip(slots, arrived, strict=True)
             whole = [(slot, piece) for slot, piece in pairs if slot.group is None and not slot.expert]
-            joined = self._over_context([piece for _, piece in whole])
+            joined = self._joined([piece for _, piece in whole], self.ranks.context)
             pieces = zip(whole, joined, strict=True)
-            self._squares.add([self._piece(slot, piece, slot.copies) for (slot, _), piece in pieces])
+            self._squares.add([self._piece(slot, piece, self._copies_joined(slot)) for (slot, _), piece in pieces])
             for slot, piece in zip(slots, arrived, strict=True):
                 if slot.group is not None:
                     slot.terms.append(piece)
@@ -351,19 +355,20 @@ class GradientAccumulator:
         slot, alias = self._slots[id(parameter)], parameter.view_as(parameter)
 
         def hook(gradient: Tensor) -> None:
-            (joined,) = self._over_context([local(placed_like(gradient, parameter))])
-            self._squares.add([self._piece(slot, joined, slot.copies)])
+            (joined,) = self._joined([local(placed_like(gradient, parameter))], self.ranks.expert_context)
+            self._squares.add([self._piece(slot, joined, self._copies_joined(slot))])
 
         alias.register_hook(hook)  # type: ignore[no-untyped-call]
         return alias
 
-    def _over_context(self, pieces: list[Tensor]) -> list[Tensor]:
-        """A micro-batch's gradients, of the parts that the ranks have which share its sequences. They all come by here
-        with the same ones at the same time."""
+    def _joined(self, pieces: list[Tensor], group: torch.distributed.ProcessGroup | None) -> list[Tensor]:
+        """A micro-batch's gradients, of the parts that a group's ranks have which share its sequences. They all come by
+        here with the same ones at the same time."""
         if self.ranks.contexts == 1 or not pieces:
             return pieces
         packed = torch.cat([piece.reshape(-1).to(self.mean.dtype) for piece in pieces])
-        torch.distributed.all_reduce(packed, group=self.ranks.context)
+        if group is not None:
+            torch.distributed.all_reduce(packed, group=group)
         packed /= self.ranks.contexts
         return views(packed, pieces)
 
@@ -373,12 +378,12 @@ class GradientAccumulator:
 
     def _listen(self, gathered: nn.Parameter, sharded: nn.Parameter) -> RemovableHandle:
         """Squares the gradients of a gathered FSDP2 parameter as they come."""
-        copies = self.ranks.copies_in_replica(gathered)
+        copies = self.ranks.copies_in_replica(gathered) * self.ranks.contexts
 
         def hook(gradient: Tensor) -> None:
             if self.measuring:
                 scale = None if self._preconditioner is None else self._preconditioner.scale(sharded)
-                (joined,) = self._over_context([local(placed_like(gradient, gathered))])
+                (joined,) = self._joined([local(placed_like(gradient, gathered))], self.ranks.context)
                 self._squares.add([Piece(joined, copies, scale)])
 
         handle: RemovableHandle = gathered.register_hook(hook)  # type: ignore[no-untyped-call]
@@ -393,8 +398,8 @@ class GradientAccumulator:
             if measuring and slot.terms:
                 terms = torch.stack(slot.terms).float()
                 torch.distributed.all_reduce(terms, group=slot.group)
-                (terms,) = self._over_context([terms])
-                self._squares.add([self._piece(slot, term, slot.copies) for term in terms])
+                (terms,) = self._joined([terms], self.ranks.context)
+                self._squares.add([self._piece(slot, term, self._copies_joined(slot)) for term in terms])
             slot.terms.clear()
 
     def _average(self, gradient_scale: float) -> None:

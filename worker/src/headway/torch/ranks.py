@@ -41,7 +41,9 @@ class Ranks:
     """Those of `data` that share every sequence: cp. Each rank's loss is the mean over its own tokens, equally many."""
 
     experts: ProcessGroup | None = None
-    """Those of `data` that hold the same experts, where these are spread over ranks: dp / ep × cp."""
+    """Those of `data` that hold the same experts, where these are spread over ranks: dp × cp / ep."""
+    expert_context: ProcessGroup | None = None
+    """Those of `experts` that share every sequence: cp / ep, if that is more than one."""
 
     @staticmethod
     def of(mesh: DeviceMesh) -> Ranks:
@@ -82,6 +84,11 @@ class Ranks:
         return _size(self.context)
 
     @property
+    def expert_contexts(self) -> int:
+        """Ranks with the same experts that share every sequence."""
+        return _size(self.expert_context)
+
+    @property
     def expert_holders(self) -> int:
         """Ranks with the same experts."""
         return _size(self.experts)
@@ -92,17 +99,17 @@ class Ranks:
         return _size(self.tensor)
 
     def copies_in_replica(self, tensor: Tensor) -> int:
-        """On how many ranks of one data-parallel replica this piece of a micro-batch's gradient lies, once those that
-        share its sequences have averaged it."""
+        """On how many ranks of one data-parallel replica, of those with the same tokens, this piece of a micro-batch's
+        gradient lies."""
         placed = as_dtensor(tensor)
         if placed is None:
-            return _size(self.tensor) * self.contexts
+            return _size(self.tensor)
         if len(self.data_ranks() & _mesh_ranks(placed.device_mesh)) > 1:
             raise UnknownLayout(
                 f"a parameter placed as {placed.placements} on {placed.device_mesh} spans data-parallel ranks without "
                 "fully_shard: its micro-batches' gradients cannot be told apart, or `data` names the wrong group"
             )
-        return self._copies(placed) * self.contexts
+        return self._copies(placed)
 
     def copies_in_world(self, tensor: Tensor) -> int:
         """The same for a piece of the mean gradient, which data-parallel ranks share too unless they shard it."""
