@@ -90,7 +90,7 @@ def test_plain_data_parallelism_does_not_wait_for_the_compiler(runs: Runs) -> No
     command = [sys.executable, "-X", "importtime", "-m", "headway.trainer", *TINY, "--corpus", str(runs.corpus)]
     variables = {**os.environ, "GPUS_PER_NODE": "2", "PYTHONPATH": str(Path(trainer.__file__).parents[1])}
     command += ["--max-samples", "16", "--sharding", "optimizer", "--dropout", "0.1", "--offload", "host"]
-    ran = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120, check=True)
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=True)
     assert "complete: evaluation loss" in ran.stdout
     imported = {line.rsplit("|", 1)[-1].strip() for line in ran.stderr.splitlines()}
     assert "torch.distributed.device_mesh" in imported and "torch._dynamo" not in imported
