@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -169,6 +170,13 @@ def test_rows_are_what_the_estimator_reads() -> None:
     assert {column: ran[column] for column in wanted} == wanted
     assert (full["status"], full["step_time_s"], full["tp"], full["dp"]) == ("oom", "", "2", "4")
     assert (full["dp_mode"], full["seq_par"]) == ("fsdp-zero3", "1")
+    shared = Outcome(varied(BASE, "cp=2,sharding=optimizer,offload=host", 8), "ok", Timed((0.2,), None))
+    (row,) = csv.DictReader(io.StringIO(to_csv(SETTING, [shared])))
+    assert (row["num_gpus"], row["dp"], row["cp"], row["dp_mode"]) == ("8", "4", "2", "zero1-offload")
+    assert (row["experts"], row["ep"]) == ("0", "1")
+    spread = Setting(replace(SHAPE, experts=8, active_experts=2), "tiny", "bf16", "H200-141G", 8)
+    (row,) = csv.DictReader(io.StringIO(to_csv(spread, [Outcome(varied(BASE, "ep=4", 8), "ok", Timed((0.2,), None))])))
+    assert (row["experts"], row["active_experts"], row["ep"], row["dp"]) == ("8", "2", "4", "8")
 
 
 def test_what_did_not_run_is_told_with_its_reason() -> None:
@@ -185,6 +193,7 @@ def test_a_configuration_is_named_by_what_differs() -> None:
         Layout(2, 2, 2), 1, 32, Execution(vpp=2, schedule="breadth_first", recompute="full")
     )
     assert varied(BASE, "", 8) == BASE
+    assert varied(BASE, "cp=2,offload=host", 8) == Configuration(Layout(4), 2, 16, Execution(cp=2, offload="host"))
     for nonsense in ("tp", "dp=2", "micro_batch=two"):
         with pytest.raises(ValueError):
             varied(BASE, nonsense, 8)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from headway import resume
 from headway.batches import Batches
-from headway.tiles import restore, staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -39,6 +38,7 @@ from headway.probe.critical import (
 )
 from headway.probe.told import write_json
 from headway.stepping import mean_gradient
+from headway.tiles import restore, staged
 from headway.training import CANNOT_RUN, EVALUATED, recipe_of
 
 
@@ -83,7 +83,7 @@ class _Probe:
         self._pacer = Pacer(options.shape, self._baseline, None, None)
         # A branch has few steps: each is measured.
         recipe = replace(recipe_of(options), noise_every=1)
-        self._parallel = Parallel(recipe, self._baseline, Gangs(device).of(self._baseline.layout))
+        self._parallel = Parallel(recipe, self._baseline, Gangs(device).of(self._baseline))
         manifest = resume.verified(options.checkpoint, control)
         state = resume.fill(options.checkpoint, self._parallel, options.shape, control)
         self._start = _Start(manifest.samples_seen, manifest.step, float(state["learning_rate"]["target"]))
@@ -127,7 +127,7 @@ class _Probe:
         configuration = self._branched(k)
         self._parallel.configure(configuration)
         factor = learning_rate_factor(self._options.lr_scaling, k)
-        schedule = LearningRate(self._options.lr, self._options.warmup_steps, self._start.scale * factor)
+        schedule = LearningRate(self._options.rate, self._start.scale * factor)
         average, measured = NoiseAverage(float(self._samples)), 0
         losses: list[float] = []
         rate = 0.0
@@ -141,8 +141,7 @@ class _Probe:
                 break
             if reduced.extra[0] > 0.0:
                 raise _Terminated
-            # By samples, not by its own steps: a warm-up that goes on is as far in every branch.
-            rate = schedule.next(self._start.step + done // self._baseline.global_batch)
+            rate = schedule.next(self._start.samples_seen + done + configuration.global_batch)
             self._parallel.update(reduced, rate)
             losses.append(reduced.loss)
             sample = reduced.noise if self._options.noise == "raw" else reduced.preconditioned

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
-from headway.torch.ranks import Ranks, local, placed_like, unique
+from headway.torch.ranks import Ranks, UnknownLayout, local, placed_like, unique
 from headway.torch.squares import EVERY, RAW, Contradiction, Piece, Squares, StepSquares, Unmeasured, norms
 from headway.torch.unsharded import sharded_parameters, watch
 
@@ -47,6 +47,11 @@ class NoiseMeter:
     def __init__(self, *modules: nn.Module, ranks: Ranks | None = None, every: int = EVERY) -> None:
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
+        if self.ranks.contexts > 1:
+            raise UnknownLayout(
+                "a micro-batch's gradient lies in parts on ranks that share its sequences: only the "
+                "GradientAccumulator puts them together"
+            )
         self._every = every
         self._parameters = unique(parameter for module in modules for parameter in module.parameters())
         self._squares = Squares(local(self._parameters[0]).device)
