@@ -20,6 +20,12 @@ class NoiseSample:
     small_batch: float
     big_batch: float
 
+    @staticmethod
+    def of(variance: float, gradient_sqr: float, small_batch: float, big_batch: float) -> NoiseSample:
+        """What two batches show of such unbiased estimates."""
+        small_sqr, big_sqr = gradient_sqr + variance / small_batch, gradient_sqr + variance / big_batch
+        return NoiseSample(small_sqr, big_sqr, small_batch, big_batch)
+
     def gradient_sqr(self) -> float:
         """Unbiased |G|²; may be negative in a single step."""
         count = self.big_batch / self.small_batch
