@@ -403,3 +403,25 @@ def test_what_is_told_of_micro_batches_must_be_told_of_each() -> None:
     backwards(meter, model)
     with pytest.raises(ValueError, match="one number is wanted for each of 4 micro-batches"):
         meter.measure([SMALL, SMALL], micro_batches=4)
+
+
+class Routed(nn.Module):
+    """Half of it rests in every other micro-batch, as experts do that no token is sent to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.sometimes = Tiny(), Tiny()
+
+    def forward(self, tokens: torch.Tensor, second: bool) -> torch.Tensor:
+        return self.always(tokens) + (self.sometimes(tokens) if second else 0.0)
+
+
+@pytest.mark.parametrize(("sizes", "unmeasured"), [([2, 2], None), ([2, 1], Unmeasured.MISCOUNTED)])
+def test_a_rest_is_no_miscount_unless_micro_batches_differ(sizes: list[int], unmeasured: Unmeasured | None) -> None:
+    """Which micro-batch a gradient is of is then not known."""
+    model = Routed()
+    meter = NoiseMeter(model, every=1)
+    for index, size in enumerate(sizes):
+        inputs, targets = batch(2 * index, size)
+        loss_of(model(inputs, index == 1), targets).backward()
+    assert meter.measure(sizes).unmeasured is unmeasured

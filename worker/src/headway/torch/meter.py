@@ -147,7 +147,7 @@ class NoiseMeter:
             Unmeasured.NO_COPIES: bool(amiss.parameters),
             Unmeasured.NOT_AVERAGED: bool(amiss.gradients),
             Unmeasured.FUSED: self._heard.fused,
-            Unmeasured.MISCOUNTED: self._heard.missed(count, every=told),
+            Unmeasured.MISCOUNTED: self._heard.missed(count, every=sizes.differ),
             Unmeasured.UNEQUAL: not told and unequal(seen),
         }
         times = self._heard.times

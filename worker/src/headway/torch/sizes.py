@@ -46,6 +46,11 @@ class Sizes:
                 raise ValueError(f"one number is wanted for each of {count} micro-batches, not {told}")
         return sizes
 
+    @property
+    def differ(self) -> bool:
+        """Whether it matters which micro-batch a gradient is of."""
+        return len(set(self.scales)) > 1 or len(set(self.samples)) > 1
+
     def sums(self) -> list[float]:
         """What of it must be summed over the replicas. Without samples, say of ignored labels only, it is none."""
         known = [
