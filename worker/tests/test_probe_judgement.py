@@ -11,6 +11,7 @@ import pytest
 
 from headway.flops import ModelShape
 from headway.message import Configuration, Execution, Layout
+from headway.noise import NoiseScale
 from headway.probe.critical import (
     Branch,
     Judgement,
@@ -29,7 +30,7 @@ from headway.probe.rows import table as outcome_table
 from headway.probe.rows import to_json as outcomes_to_json
 
 SEQ_LEN = 100
-PHI = Noise(6400.0, 640.0)
+PHI = Noise(6400.0, 5200.0, 7900.0)
 
 
 def judged(losses: list[float], noise: Noise = PHI, scattered: float = 0.0) -> Judgement:
@@ -96,18 +97,16 @@ def test_a_branch_that_diverged_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sequences", "error", "samples", "why"),
+    ("estimate", "samples", "why"),
     [
-        (None, None, 0, "two small batches"),
-        (5.0, 1.0, 4, "only 4 steps"),
-        (None, None, 9, "drowned"),
-        (5.0, 6.0, 9, "standard error is 120%"),
+        (None, 0, "two small batches"),
+        (NoiseScale(5.0, 1.0, 3.0, 8.0), 4, "only 4 steps"),
+        (None, 9, "drowned"),
+        (NoiseScale(5.0, 6.0, 1.5, math.inf), 9, "only from below: 150 tokens"),
     ],
 )
-def test_without_a_usable_noise_scale_there_is_no_kappa(
-    sequences: float | None, error: float | None, samples: int, why: str
-) -> None:
-    noise = usable_noise(sequences, error, samples, SEQ_LEN)
+def test_without_a_usable_noise_scale_there_is_no_kappa(estimate: NoiseScale | None, samples: int, why: str) -> None:
+    noise = usable_noise(estimate, samples, SEQ_LEN)
     assert noise.tokens is None and noise.why_not is not None and why in noise.why_not
     found = judged([2.0, 2.0, 2.5], noise)
     assert found.kappa is None and found.kappa_bracket == (None, None)
@@ -116,7 +115,7 @@ def test_without_a_usable_noise_scale_there_is_no_kappa(
 
 
 def test_a_noise_scale_is_told_in_tokens() -> None:
-    assert usable_noise(5.0, 1.0, 9, SEQ_LEN) == Noise(500.0, 100.0)
+    assert usable_noise(NoiseScale(5.0, 1.0, 3.0, 8.0), 9, SEQ_LEN) == Noise(500.0, 300.0, 800.0)
 
 
 def test_batches_double_and_learning_rates_follow_their_rule() -> None:

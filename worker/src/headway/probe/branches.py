@@ -96,7 +96,7 @@ class _Probe:
             f"branching at step {self._start.step}, {self._start.samples_seen} samples: {len(self._factors)} branches "
             f"of {self._samples} samples, {self._samples * seq_len} tokens each"
         )
-        branches, noise = [], Noise(None, None)
+        branches, noise = [], Noise.none("the baseline was not trained")
         try:
             for k in self._factors:
                 branch, measured = self._branch(k)
@@ -113,7 +113,7 @@ class _Probe:
             print(table(branches, judgement))
             print(f"accepted up to a loss ({self._options.judge_by}) of {judgement.bar:.4f}")
             if noise.tokens is not None:
-                print(f"φ = {noise.tokens:.4g} ± {noise.standard_error:.2g} tokens along the baseline")
+                print(f"φ = {noise.tokens:.4g} tokens along the baseline, {noise.low:.4g} to {noise.high:.4g} at 95 %")
             for each in judgement.warnings:
                 print(f"warning: {each}")
             print(judgement.line(), flush=True)
@@ -154,9 +154,7 @@ class _Probe:
         evaluation = None if diverged else self._parallel.evaluate(self._batches.held_out, EVALUATED)
         branch = Branch.of(k, configuration.global_batch, rate, losses, evaluation)
         self._say(f"k = {k}: loss {branch.loss:.4f} after {branch.steps} steps")
-        estimate = average.estimate()
-        sequences, error = (estimate.sequences, estimate.standard_error) if estimate else (None, None)
-        return branch, usable_noise(sequences, error, measured, self._options.seq_len)
+        return branch, usable_noise(average.estimate(), measured, self._options.seq_len)
 
     def _ask(self, _: float) -> list[float]:
         return [float(self._termination.requested)]

@@ -2,8 +2,9 @@
 
 Each micro-batch's gradient is squared as autograd delivers it, parameter by parameter, before it joins a flat buffer in
 single precision (in double where any parameter has that); so a step over dp replicas with M micro-batches each yields
-K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces DistributedDataParallel, whose
-reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and only measured here.
+K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces
+DistributedDataParallel, whose reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and
+only measured here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
-from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, placed_like, unique
+from headway.torch.agreement import Agreement, Amiss
+from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, named, placed_like, unique
+from headway.torch.sizes import Inputs, unequal
 from headway.torch.spans import Span, views
 from headway.torch.squares import (
     EVERY,
@@ -27,9 +30,10 @@ from headway.torch.squares import (
     Piece,
     Preconditioner,
     Squares,
-    StepSquares,
     Unmeasured,
+    sample_of,
 )
+from headway.torch.summed import Summed, all_summed, copies_once_summed
 from headway.torch.unsharded import Rows, sharded_parameters, watch
 
 PENDING_BYTES = 64 << 20
@@ -49,16 +53,6 @@ class Reduced:
     unmeasured: Unmeasured | None = None
     # The same of the gradient as Adam scales it, where a preconditioner was given and has seen a step.
     preconditioned: NoiseSample | None = None
-
-
-@dataclass(frozen=True)
-class Summed:
-    """Parameters whose gradient on this rank is only one term of a sum over a group: tied embeddings on the first and
-    the last pipeline stage, or norms of plain tensors under sequence parallelism. The accumulator sums them, and
-    squares the sum of each micro-batch; for that it keeps their micro-batches' gradients until the step's end."""
-
-    parameters: Sequence[nn.Parameter]
-    group: torch.distributed.ProcessGroup
 
 
 @dataclass
@@ -99,8 +93,8 @@ class GradientAccumulator:
         self.ranks.check()
         parts = list(parts)
         self._modules = [part for part in parts if isinstance(part, nn.Module)]
-        given = [part.parameters() if isinstance(part, nn.Module) else [part] for part in parts]
-        self._given = list(itertools.chain.from_iterable(given))
+        self._named = named(parts)
+        self._given = list(self._named.values())
         self.shard, self._every, self._preconditioner, self._summed = shard, every, preconditioner, summed
         self._experts = {id(parameter) for parameter in experts}
         self._pending: dict[int, Tensor] = {}
@@ -125,21 +119,30 @@ class GradientAccumulator:
         self._device = local(self._given[0]).device
         self.spans = self._allocate([parameter for parameter in everything if id(parameter) not in sharded])
         self.parameters = [parameter for span in self.spans for parameter in span.parameters]
-        self._slots = {id(slot.parameter): slot for slot in self._slot(self._summed)}
+        summed = all_summed(self.parameters, self.ranks, self._summed)
+        self._slots = {id(slot.parameter): slot for slot in self._slot(summed)}
         self._pieces = self._runs()
+        trained = {
+            name: parameter
+            for name, parameter in self._named.items()
+            if parameter.requires_grad and id(parameter) not in self._experts
+        }
+        self._agreement = Agreement(trained, self.ranks, self._device)
         self._hooks = [
             each.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
             for each in self.parameters
         ]
         self._hooks += watch(self._modules, self._listen)
+        self._inputs = Inputs(self._modules[0], lambda: self.measuring) if self._modules else None
+        self._hooks += [] if self._inputs is None else [self._inputs.handle]
 
     def _trained_now(self) -> list[bool]:
         return [parameter.requires_grad for parameter in self._given]
 
     @torch.no_grad()
     def _look_again(self) -> None:
-        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first micro-batch,
-        when the gradients of what is new have come to lie in `p.grad`."""
+        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first
+        micro-batch, when the gradients of what is new have come to lie in `p.grad`."""
         if self._trained_now() == self._trained:
             return
         if self.shard:
@@ -185,9 +188,11 @@ class GradientAccumulator:
         """Averages over micro-batches and replicas and measures, before any clipping.
 
         `gradient_scale`: the factor every loss was multiplied by, as for half precision. `extra` rides along in the one
-        small all-reduce of the whole world; all ranks must give equally many.
+        small all-reduce of the whole world; all ranks must give equally many. There is no noise where micro-batches are
+        of unequal sizes, as what the first module is given shows.
 
-        Raises RuntimeError where there is nothing to reduce: the optimizer would step on nothing.
+        Raises RuntimeError where there is nothing to reduce: the optimizer would step on nothing; and UnknownLayout at
+        the first step where ranks that are said to hold copies of parameters do not. Later such steps have no noise.
         """
         self._flush()
         self._require_gradients()
@@ -195,23 +200,36 @@ class GradientAccumulator:
         measuring = self.measuring
         self._sum_terms(measuring)
         self._average(gradient_scale)
-        head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
+        amiss = self._agreement.look(lambda parameter: parameter.grad) if measuring else Amiss()
+        seen = self._inputs.take(self._count) if self._inputs is not None else [0.0, 0.0, 0.0]
+        # Stages are given other inputs: only those of replicas may be compared.
+        compared = seen if self.ranks.pipeline is None else [0.0, 0.0, 0.0]
+        flags = self._losses.new_tensor([float(amiss != Amiss()), float(unequal(seen)), *compared])
+        head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses, *flags]
         tail = self._big(measuring)
         more = torch.tensor(list(extra), dtype=torch.float64).to(self._device)
         packed = torch.cat([torch.stack([*head, *tail]), more])
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
-        small, small_scaled, loss, big, big_scaled, moment, elements, *extra_sums = packed.tolist()
+        small, small_scaled, loss, amiss_on, unequal_on, *others = packed.tolist()
+        (*compared, big, big_scaled, moment, elements), extra_sums = others[:7], others[7:]
         if self._preconditioner is not None and measuring:
             self._preconditioner.learn(moment, elements)
             self._preconditioner.end()
+        if amiss_on and self._steps == 0:
+            raise UnknownLayout(amiss.parameters or amiss.gradients or Unmeasured.NO_COPIES.value)
         self._steps += 1
         unscaled = gradient_scale**2
         sample: NoiseSample | Unmeasured = Unmeasured.NOT_DUE
         scaled: NoiseSample | Unmeasured = Unmeasured.NOT_DUE
-        if measuring:
-            sample = StepSquares(small / unscaled, big).sample(micro_batch, count)
-            scaled = StepSquares(small_scaled / unscaled, big_scaled).sample(micro_batch, count)
+        if measuring and amiss_on:
+            sample = scaled = Unmeasured.NO_COPIES
+        elif measuring and (unequal_on or unequal(compared)):
+            sample = scaled = Unmeasured.UNEQUAL
+        elif measuring:
+            batches = float(micro_batch), float(micro_batch * count)
+            sample = sample_of(small / unscaled / count, big, batches, count)
+            scaled = sample_of(small_scaled / unscaled / count, big_scaled, batches, count)
             self.not_finite += sample is Unmeasured.NOT_FINITE
         return Reduced(
             loss=loss / (count * self.ranks.contexts),
@@ -283,9 +301,7 @@ class GradientAccumulator:
                     raise UnknownLayout("a parameter to be summed is not one whose gradient is accumulated here")
                 slot = by_id[id(parameter)]
                 slot.group = each.group
-                # The group's ranks hold copies of one gradient; a tensor-parallel group is counted as such already.
-                if torch.distributed.get_process_group_ranks(each.group) != self._tensor_ranks():
-                    slot.copies *= torch.distributed.get_world_size(each.group)
+                slot.copies = copies_once_summed(parameter, self.ranks, each.group)
         return slots
 
     def _runs(self) -> list[tuple[Tensor, int, int, int]]:
@@ -472,9 +488,6 @@ class GradientAccumulator:
         """On how many ranks of the world the gathered parameter lies."""
         shards = torch.distributed.get_world_size(Rows.of(parameter, self.ranks.data_ranks()).group)
         return self.ranks.copies_in_world(parameter) * shards
-
-    def _tensor_ranks(self) -> list[int]:
-        return [] if self.ranks.tensor is None else torch.distributed.get_process_group_ranks(self.ranks.tensor)
 
 
 def _as_placed(piece: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -103,7 +103,7 @@ class Ranks:
         gradient lies."""
         placed = as_dtensor(tensor)
         if placed is None:
-            return _size(self.tensor)
+            return 1 if is_shard(tensor) else _size(self.tensor)
         if len(self.data_ranks() & _mesh_ranks(placed.device_mesh)) > 1:
             raise UnknownLayout(
                 f"a parameter placed as {placed.placements} on {placed.device_mesh} spans data-parallel ranks without "
@@ -115,9 +115,21 @@ class Ranks:
         """The same for a piece of the mean gradient, which data-parallel ranks share too unless they shard it."""
         placed = as_dtensor(tensor)
         if placed is None:
-            return _size(self.tensor) * len(self.data_ranks())
+            return self.copies_in_replica(tensor) * len(self.data_ranks())
         data = self.data_ranks()
         return self._copies(placed) * (len(data) // len(data & _mesh_ranks(placed.device_mesh)))
+
+    def copied_over_data(self, tensor: Tensor) -> bool:
+        """Whether each data-parallel rank holds it whole."""
+        placed = as_dtensor(tensor)
+        return placed is None or len(self.data_ranks() & _mesh_ranks(placed.device_mesh)) <= 1
+
+    def copied_over_tensor(self, tensor: Tensor) -> bool:
+        """Whether it counts as copied over the tensor-parallel ranks because nothing says otherwise."""
+        placed = as_dtensor(tensor)
+        if placed is None:
+            return not is_shard(tensor)
+        return len(_ranks(self.tensor) & _mesh_ranks(placed.device_mesh)) <= 1
 
     def _copies(self, placed: DTensor) -> int:
         mesh = placed.device_mesh
@@ -138,6 +150,11 @@ def as_dtensor(tensor: Tensor) -> DTensor | None:
     return tensor if module is not None and isinstance(tensor, module.DTensor) else None
 
 
+def is_shard(tensor: Tensor) -> bool:
+    """Whether a plain parameter is marked, as Megatron does, to be this rank's shard under tensor parallelism."""
+    return bool(getattr(tensor, "tensor_model_parallel", False))
+
+
 def local(tensor: Tensor) -> Tensor:
     """This rank's piece."""
     placed = as_dtensor(tensor)
@@ -155,9 +172,22 @@ def placed_like(gradient: Tensor, parameter: Tensor) -> Tensor:
     return gradient_placed.redistribute(placements=parameter_placed.placements)
 
 
-def unique(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+def unique(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     """In order, each once, those that are trained: a tied weight is one parameter."""
     return list({id(each): each for each in parameters if each.requires_grad}.values())
+
+
+def named(parts: Iterable[nn.Parameter | nn.Module]) -> dict[str, nn.Parameter]:
+    """In order, each once, whether trained or not, by a name to say in errors."""
+    found: dict[int, tuple[str, nn.Parameter]] = {}
+    several = len(parts := list(parts)) > 1
+    for number, part in enumerate(parts):
+        if isinstance(part, nn.Module):
+            for name, parameter in part.named_parameters():
+                found.setdefault(id(parameter), (f"{number}.{name}" if several else name, parameter))
+        else:
+            found.setdefault(id(part), (f"parameter {number}", part))
+    return dict(found.values())
 
 
 def _size(group: ProcessGroup | None) -> int:
