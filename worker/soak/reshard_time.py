@@ -38,7 +38,7 @@ CHANGES = {
 def change(before: Configuration, after: Configuration, folder: Path) -> dict[str, float]:
     """Seconds of each phase on this rank."""
     gangs = Gangs(torch.device("cpu"))
-    first = Parallel(Recipe(SHAPE), before, gangs.of(before.layout))
+    first = Parallel(Recipe(SHAPE), before, gangs.of(before))
     first.initialise()
     saver = Saver(str(folder), "job", 1, torch.distributed.get_rank(), torch.distributed.get_world_size())
     torch.distributed.barrier()
@@ -49,7 +49,7 @@ def change(before: Configuration, after: Configuration, folder: Path) -> dict[st
 
     held = staged(first.tiles())
     mark()
-    gang_after = gangs.of(after.layout)
+    gang_after = gangs.of(after)
     mark()
     second = Parallel(Recipe(SHAPE), after, gang_after)
     mark()

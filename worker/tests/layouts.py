@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 # Imported here, once, and not in every forked rank.
 import torch
@@ -14,20 +17,22 @@ import torch.distributed.tensor.parallel
 
 import headway.pipeline  # noqa: F401
 from headway import sharded
-from headway.tiles import staged
 from headway.checkpoint import Draft
 from headway.data import Corpus
 from headway.flops import ModelShape
 from headway.gang import Gangs
 from headway.message import Configuration, Execution, Layout
+from headway.noise import NoiseSample
 from headway.parallel import Parallel, Recipe
 from headway.reshard import exchange
 from headway.saver import Saver
+from headway.tiles import staged
 
 warnings.filterwarnings("ignore", module="torch")
 
 TINY = ModelShape(layers=4, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=256, seq_len=16)
 TIED = ModelShape(layers=4, hidden=16, heads=4, kv_heads=2, ffn_hidden=44, vocab=256, seq_len=16, tied=True)
+EXPERTS = replace(TINY, layers=2, ffn_hidden=20, experts=4, active_experts=2)
 CORPUS = Corpus(b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000)), TINY.seq_len)
 GLOBAL, SMALL, LEARNING_RATE = 8, 2, 1e-2
 
@@ -53,7 +58,35 @@ LAYOUTS = {
     "dp2 tp2, sequence parallel, ZeRO-1": configured(2, tp=2, sequence_parallel=True, sharding="optimizer"),
     "pp2 tp2, sequence parallel": configured(tp=2, pp=2, sequence_parallel=True),
     "dp2 tp2, ZeRO-3, sequence parallel": configured(2, tp=2, sequence_parallel=True, sharding="parameters"),
+    "dp2, ZeRO-1, offload": configured(2, sharding="optimizer", offload="host"),
+    "dp2, ZeRO-3, offload": configured(2, sharding="parameters", offload="host"),
 }
+# Ranks that share sequences, and replicas over which experts are spread.
+SHARED = {
+    "cp2": configured(cp=2),
+    "cp4": configured(cp=4),
+    "dp2 cp2, ZeRO-1": configured(2, cp=2, sharding="optimizer"),
+    "dp2 cp2, ZeRO-3, full recompute": configured(2, cp=2, sharding="parameters", recompute="full"),
+    "cp2, ZeRO-2, selective recompute": configured(cp=2, sharding="gradients", recompute="selective"),
+    "pp2 cp2, interleaved": configured(pp=2, cp=2, vpp=2),
+    "tp2 cp2, sequence parallel": configured(tp=2, cp=2, sequence_parallel=True),
+}
+SPREAD = {
+    "dp2, ZeRO-3, full recompute": configured(2, sharding="parameters", recompute="full"),
+    "dp2 tp2, ZeRO-2": configured(2, tp=2, sharding="gradients"),
+    "ep2": configured(2, ep=2),
+    "dp4 ep4, full recompute": configured(4, ep=4, recompute="full"),
+    "dp4 ep2, selective recompute, offload": configured(4, ep=2, recompute="selective", offload="host"),
+    "dp4 ep2, ZeRO-1": configured(4, ep=2, sharding="optimizer"),
+    "pp2 dp2 ep2": configured(2, pp=2, ep=2),
+    "dp2 ep2 tp2, sequence parallel": configured(2, ep=2, tp=2, sequence_parallel=True),
+    "cp2 ep2": configured(cp=2, ep=2),
+    "cp4 ep2, ZeRO-1": configured(cp=4, ep=2, sharding="optimizer"),
+    "dp2 cp2 ep4": configured(2, cp=2, ep=4),
+    "dp2 ep2 cp2, ZeRO-1": configured(2, ep=2, cp=2, sharding="optimizer"),
+}
+# Left to `soak`: what is in these, others have between them.
+SOAKED = {"cp2", "dp2 cp2, ZeRO-3, full recompute", "dp2 tp2, ZeRO-2", "ep2", "cp2 ep2"}
 # Six of four ranks each, for resharding: every axis and every way of sharing state out.
 SIX = {
     "dp4, ZeRO-1": LAYOUTS["dp4, ZeRO-1"],
@@ -73,11 +106,14 @@ def tokens(samples: range) -> torch.Tensor:
 class Trainee:
     """One rank's training, which may change its layout as it goes."""
 
-    def __init__(self, shape: ModelShape, configuration: Configuration, bf16: bool = False) -> None:
-        self._recipe, self._gangs = Recipe(shape, bf16=bf16), Gangs(torch.device("cpu"))
+    def __init__(self, recipe: ModelShape | Recipe, configuration: Configuration) -> None:
+        self._recipe = recipe if isinstance(recipe, Recipe) else Recipe(recipe)
+        self._gangs = Gangs(torch.device("cpu"))
         self.parallel = self._build(configuration)
         self.parallel.initialise()
         self.samples_seen = 0
+        self.noise: list[NoiseSample | None] = []
+        """Of every step so far."""
 
     def train(self, steps: int) -> list[float]:
         losses = []
@@ -85,11 +121,12 @@ class Trainee:
             batch = self.parallel.configuration.global_batch
             share = batch // self.parallel.configuration.layout.dp
             first = self.samples_seen + self.parallel.replica * share
-            self.parallel.train(tokens(range(first, first + share)))
+            self.parallel.train(tokens(range(first, first + share)), first)
             reduced = self.parallel.reduce([])
             self.parallel.update(reduced, LEARNING_RATE)
             self.samples_seen += batch
             losses.append(reduced.loss)
+            self.noise.append(reduced.noise)
         return losses
 
     def reshard(self, configuration: Configuration) -> None:
@@ -114,17 +151,37 @@ class Trainee:
         self.parallel.optimizer_steps = steps
 
     def _build(self, configuration: Configuration) -> Parallel:
-        return Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
+        return Parallel(self._recipe, configuration, self._gangs.of(configuration))
 
 
-def alone(steps: int, shape: ModelShape = TINY) -> list[float]:
+def alone(steps: int, recipe: ModelShape | Recipe = TINY) -> list[float]:
     """The undisturbed run of one rank, which all others must agree with."""
-    return Trainee(shape, ALONE).train(steps)
+    return Trainee(recipe, ALONE).train(steps)
 
 
 def furthest(losses: list[list[float]], expected: list[float]) -> float:
     """The largest difference of any rank at any step."""
     return max(abs(ours - theirs) for rank in losses for ours, theirs in zip(rank, expected, strict=True))
+
+
+def measured(recipe: Recipe, configuration: Configuration, steps: int) -> tuple[list[float], list[NoiseSample | None]]:
+    """Losses and noise of a run."""
+    trainee = Trainee(recipe, configuration)
+    return trainee.train(steps), trainee.noise
+
+
+def agree(found: list[tuple[list[float], list[NoiseSample | None]]], recipe: Recipe) -> float:
+    """Every rank's losses and noise with one rank's; returns the largest difference of a loss."""
+    steps = len(found[0][0])
+    losses, noise = measured(recipe, ALONE, steps)
+    difference = furthest([each for each, _ in found], losses)
+    assert difference < 1e-5
+    for _, samples in found:
+        for ours, theirs in zip(samples, noise, strict=True):
+            assert ours is not None and theirs is not None
+            assert ours.to_json() == pytest.approx(theirs.to_json(), rel=1e-5)
+            assert ours.variance() == pytest.approx(theirs.variance(), rel=1e-4)
+    return difference
 
 
 def _world() -> torch.distributed.ProcessGroup | None:

@@ -23,8 +23,9 @@ from headway.message import Configuration, Execution, Layout
 from headway.parts import RECOMPUTES, SCHEDULES, SHARDINGS, CannotRun, check
 
 ARGUMENTS = (
-    "--layers 4 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16 --report-every 0 --warmup-steps 5".split()
-)
+    "--layers 4 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16 --report-every 0"
+    " --warmup-samples 40 --decay cosine --decay-samples 600 --dropout 0.1"
+).split()
 OPTIONS = trainer.options(ARGUMENTS)
 CORPUS_TEXT = b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000))
 RANKS, BATCHES, MICRO_BATCHES = (1, 2, 4), (8, 12, 16, 24), (1, 2, 4)
@@ -97,13 +98,14 @@ class Lifetime:
         """The next generation, from the last committed checkpoint, as the agent would."""
         now, number = self._now, len(self.record.generations) + 1
         self.record.generations.append(Generation(number, now, self.record.committed))
-        ranks, execution = now.layout.ranks(), now.execution
+        ranks, execution = now.ranks(), now.execution
         variables = {
             "WORLD_SIZE": str(ranks),
             "GPUS_PER_NODE": str(ranks),
             "HEADWAY_GENERATION": str(number),
             "HEADWAY_TP": str(now.layout.tp),
             "HEADWAY_PP": str(now.layout.pp),
+            "HEADWAY_CP": str(execution.cp),
             "HEADWAY_VPP": str(execution.vpp),
             "HEADWAY_SCHEDULE": execution.schedule,
             "HEADWAY_SHARDING": execution.sharding,
@@ -194,7 +196,7 @@ class Lifetime:
         others = {
             "batch": [replace(before, global_batch=batch) for batch in BATCHES],
             "micro-batch": [replace(before, micro_batch=micro_batch) for micro_batch in MICRO_BATCHES],
-            "layout": [self._draw(before.layout.ranks()) for _ in range(9)],
+            "layout": [self._draw(before.ranks()) for _ in range(9)],
         }[kind]
         others = [each for each in others if each != before and _possible(each)]
         if not others:
@@ -215,7 +217,7 @@ class Lifetime:
 
     def _move(self) -> None:
         """To another number of ranks."""
-        others = [ranks for ranks in self._sizes if ranks != self._now.layout.ranks()]
+        others = [ranks for ranks in self._sizes if ranks != self._now.ranks()]
         self._now = self._draw(self._choice.choice(others))
         self._launch()
 
@@ -266,7 +268,7 @@ class Lifetime:
         worker = self._worker
         assert worker is not None
         home = self._folder / "saved" / f"g{len(self.record.generations)}"
-        known, wanted = set(home.glob("step-*")), self._choice.randint(0, self._now.layout.ranks())
+        known, wanted = set(home.glob("step-*")), self._choice.randint(0, self._now.ranks())
 
         def reached() -> bool:
             begun = any(_files(draft) >= wanted for draft in home.glob(".step-*"))
@@ -279,7 +281,7 @@ class Lifetime:
         worker, generation = self._worker, self.record.generations[-1]
         assert worker is not None
         configuration = self._now
-        ranks = _children(worker.pid) if configuration.layout.ranks() > 1 else [worker.pid]
+        ranks = _children(worker.pid) if configuration.ranks() > 1 else [worker.pid]
         rank = self._choice.randrange(len(ranks)) if ranks else None
         if worker.ended():
             self._end((0,))
@@ -309,24 +311,28 @@ class Lifetime:
         """Any configuration of so many ranks that the trainer takes."""
         pick = self._choice.choice
         while True:
-            tp, pp, vpp = pick((1, 1, 2)), pick((1, 1, 2, 4)), pick((1, 1, 2))
-            if ranks % (tp * pp):
+            tp, pp, cp, vpp = pick((1, 1, 2)), pick((1, 1, 2, 4)), pick((1, 1, 2)), pick((1, 1, 2))
+            if ranks % (tp * pp * cp):
                 continue
             execution = Execution(
+                cp=cp,
                 vpp=vpp,
                 schedule=pick(SCHEDULES),
                 sharding=pick(SHARDINGS),
                 recompute=pick(RECOMPUTES),
                 sequence_parallel=tp > 1 and pick((False, True)),
+                offload=pick(("none", "host")),
             )
-            drawn = Configuration(Layout(ranks // (tp * pp), tp, pp), pick(MICRO_BATCHES), pick(BATCHES), execution)
+            drawn = Configuration(
+                Layout(ranks // (tp * pp * cp), tp, pp), pick(MICRO_BATCHES), pick(BATCHES), execution
+            )
             if _possible(drawn):
                 return drawn
 
 
 def _possible(configuration: Configuration) -> bool:
     try:
-        check(OPTIONS.shape, configuration, configuration.layout.ranks())
+        check(OPTIONS.shape, configuration, configuration.ranks())
     except CannotRun:
         return False
     return True

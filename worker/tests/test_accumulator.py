@@ -308,3 +308,15 @@ def test_slices_of_other_parameters_are_refused() -> None:
     model.blocks["0"].requires_grad_(False)
     with pytest.raises(RuntimeError, match="make both anew"):
         one_step(model, gradients, 0, 4)
+
+
+def test_a_short_micro_batch_gives_no_sample() -> None:
+    model = Tiny()
+    gradients = GradientAccumulator([model], every=1)
+    for size in (SMALL, SMALL, 1):
+        inputs, targets = batch(0, size)
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        gradients.end_micro_batch(loss)
+    assert gradients.reduce(SMALL).unmeasured is Unmeasured.UNEQUAL
+    assert one_step(model, gradients, 0, 4).noise is not None

@@ -10,6 +10,7 @@ import pytest
 import torch
 from agent import FakeAgent, Message, Worker, environment
 
+import headway
 from headway import checkpoint
 from headway.torch import GradientAccumulator
 
@@ -24,6 +25,15 @@ class Text(torch.utils.data.Dataset):  # type: ignore[type-arg]
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         tokens = torch.randint(32, (LENGTH,), generator=torch.Generator().manual_seed(index))
         return {"input_ids": tokens, "labels": tokens}
+
+
+class Answers(Text):
+    """The first sequences have few labels."""
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        sample = super().__getitem__(index)
+        ignored = torch.arange(LENGTH) < 3 * (3 - index)
+        return {**sample, "labels": sample["labels"].masked_fill(ignored, -100)}
 
 
 def model() -> torch.nn.Module:
@@ -44,7 +54,7 @@ class InOrder(transformers.Trainer):  # type: ignore[misc]
         return torch.utils.data.SequentialSampler(self.train_dataset)
 
 
-def script(folder: Path, steps: int) -> int:
+def script(folder: Path, steps: int, text: Text) -> int:
     from headway.integrations import huggingface
 
     os.environ.pop("WORLD_SIZE")  # one rank without a launcher
@@ -61,22 +71,26 @@ def script(folder: Path, steps: int) -> int:
         use_cpu=True,
         disable_tqdm=True,
     )
-    trainer = InOrder(model(), arguments, train_dataset=Text())
+    trainer = InOrder(model(), arguments, train_dataset=text)
     resume = huggingface.follow(trainer, sequence_length=LENGTH, every=1)
     try:
         trainer.train(resume_from_checkpoint=resume)
     except SystemExit as end:
         return int(end.code or 0)
+    headway.close()  # as at the end of a process of its own, which a fork of a test has not
     return 0
 
 
-def run(tmp_path: Path, steps: int, code: int, **variables: str) -> FakeAgent:
+def run(tmp_path: Path, steps: int, code: int, text: Text | None = None, **variables: str) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agent.sock")
     more = {"HEADWAY_CHECKPOINT_DIR": str(tmp_path / "saved"), **variables}
-    worker = Worker(lambda: script(tmp_path, steps), environment(agent, 1, 2, 6, **more), tmp_path / "log")
+    worker = Worker(
+        lambda: script(tmp_path, steps, text or Text()), environment(agent, 1, 2, 6, **more), tmp_path / "log"
+    )
 
     def hear(message: Message) -> None:
-        if message["type"] == "step" and code:
+        # Once: when it has stopped, its handler is the default again.
+        if message["type"] == "step" and code and len(agent.of("step")) == 1:
             os.kill(worker.pid, signal.SIGTERM)
 
     try:
@@ -115,3 +129,29 @@ def test_sigterm_saves_a_checkpoint_that_another_generation_resumes(tmp_path: Pa
     second = run(tmp_path, offer["step"] + 3, 0, HEADWAY_GENERATION="2", **resumed)
     assert second.of("step")[-1]["step"] == offer["step"] + 3
     assert second.of("step")[-1]["samples_seen"] == offer["samples_seen"] + 18
+
+
+def test_micro_batches_are_weighted_by_their_labels(tmp_path: Path) -> None:
+    """The Trainer divides the sum of all losses by all labels of the step."""
+    (step,) = run(tmp_path, 1, 0, Answers()).of("step")
+    reference, squares, counts, total = model(), [], [], torch.zeros(())
+    for start in range(0, 6, 2):
+        samples = [Answers()[index] for index in range(start, start + 2)]
+        labels = torch.stack([each["labels"] for each in samples])
+        reference.zero_grad()
+        reference(input_ids=torch.stack([each["input_ids"] for each in samples]), labels=labels).loss.backward()
+        gradient = torch.cat([parameter.grad.flatten().double() for parameter in reference.parameters()])
+        counts.append(int((labels[:, 1:] != -100).sum()))
+        squares.append(float(gradient.square().sum()))
+        total = total + counts[-1] * gradient
+    weights = [count / sum(counts) for count in counts]
+    assert max(weights) > 1.2 * min(weights)
+    assert step["noise"] == pytest.approx(
+        {
+            "small_sqr": sum(weight * square for weight, square in zip(weights, squares, strict=True)),
+            "big_sqr": float((total / sum(counts)).square().sum()),
+            "small_batch": 2.0,
+            "big_batch": 6.0,
+        },
+        rel=1e-4,
+    )

@@ -16,7 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from headway.noise import NoiseSample
+from headway.noise import NoiseAverage, NoiseSample
 from headway.torch import GradientAccumulator, Measured, NoiseMeter, Ranks, UnknownLayout, Unmeasured
 
 SMALL, GLOBAL = 2, 8
@@ -270,3 +270,158 @@ def undeclared() -> str:
 def test_tensor_parallelism_that_was_not_declared_is_refused(tmp_path: Path) -> None:
     """All ranks would be taken for replicas, and the estimate would be wrong by about their number."""
     assert all("data-parallel" in message for message in gang(tmp_path, 2, undeclared))
+
+
+def uneven(
+    sizes: list[int], mean: bool, told: bool = True, model: Tiny | None = None, first: int = 0
+) -> tuple[Measured, Tiny]:
+    """One step of micro-batches of such sizes: their mean losses weighted alike (`mean`), or by size."""
+    model = model if model is not None else Tiny()
+    meter = NoiseMeter(model, every=1)
+    scales = [1 / len(sizes) if mean else size / sum(sizes) for size in sizes]
+    for size, scale in zip(sizes, scales, strict=True):
+        inputs, targets = batch(first, size)
+        first += size
+        (loss_of(model(inputs), targets) * scale).backward()
+    measured = meter.measure(sizes if told else sizes[0], scales if told else 1 / len(sizes), len(sizes))
+    meter.close()
+    return measured, model
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_micro_batches_of_unequal_sizes_are_weighted_by_them(mean: bool) -> None:
+    """Σ v|g|², the batch 1/Σ(v/b) that it is of, |Σ v g|², and 1/Σ(v²/b)."""
+    sizes = [4, 4, 4, 1]
+    measured, _ = uneven(sizes, mean)
+    weights = [1 / 4 if mean else size / 13 for size in sizes]
+    small, total, first = 0.0, 0.0, 0
+    for size, weight in zip(sizes, weights, strict=True):
+        model = Tiny()
+        inputs, targets = batch(first, size)
+        first += size
+        loss_of(model(inputs), targets).backward()
+        gradient = torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()])
+        small += weight * float(gradient.square().sum())
+        total = total + weight * gradient
+    wanted = NoiseSample(
+        small,
+        float(total.square().sum()),
+        1 / sum(weight / size for weight, size in zip(weights, sizes, strict=True)),
+        1 / sum(weight**2 / size for weight, size in zip(weights, sizes, strict=True)),
+    )
+    assert measured.noise is not None
+    assert measured.noise.to_json() == pytest.approx(wanted.to_json(), rel=1e-5)
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_unequal_micro_batches_estimate_what_equal_ones_do(mean: bool) -> None:
+    """Over many steps of one model: their noise is the same, which the sizes' spread alone would have changed."""
+    model = Tiny()
+    even, odd = NoiseAverage(1e9), NoiseAverage(1e9)
+    for number in range(300):
+        for sizes, average in (([2, 2, 2, 2, 2], even), ([5, 2, 1, 1, 1], odd)):
+            model.zero_grad()
+            measured, _ = uneven(sizes, mean, model=model, first=10 * number)
+            assert measured.noise is not None
+            average.add(measured.noise)
+    estimates = [average.estimate() for average in (even, odd)]
+    assert estimates[0] is not None and estimates[1] is not None
+    apart = estimates[1].sequences - estimates[0].sequences
+    assert abs(apart) < 3 * (estimates[0].standard_error + estimates[1].standard_error)
+    assert abs(apart) < 0.15 * estimates[0].sequences
+
+
+def test_a_short_micro_batch_that_nobody_told_gives_no_sample(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        measured, _ = uneven([4, 4, 4, 1], mean=True, told=False)
+        assert measured == Measured(unmeasured=Unmeasured.UNEQUAL)
+    assert "Tell the sequences of each" in caplog.text
+
+
+class Labelled(nn.Module):
+    """As Hugging Face's models are called: some labels are ignored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Tiny()
+
+    def forward(self, tokens: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return loss_of(self.model(tokens), labels)
+
+
+@pytest.mark.parametrize(("ignored", "unmeasured"), [([0, 3], Unmeasured.UNEQUAL), ([2, 2], None)])
+def test_losses_over_differing_numbers_of_labels_are_no_equal_micro_batches(
+    ignored: list[int], unmeasured: Unmeasured | None
+) -> None:
+    model = Labelled()
+    meter = NoiseMeter(model, every=1)
+    for index, none in enumerate(ignored):
+        inputs, targets = batch(2 * index, SMALL)
+        labels = targets.clone()
+        labels[:, :none] = -100
+        (model(inputs, labels=labels) / 2).backward()
+    assert meter.measure(SMALL, 0.5).unmeasured is unmeasured
+
+
+def test_the_tokens_of_each_micro_batch_are_the_unit_of_its_size() -> None:
+    """Two micro-batches of two sequences: of 12 tokens and of 4. A sequence is one of 8/2 tokens, the step's mean."""
+    model = Labelled()
+    meter = NoiseMeter(model, every=1)
+    for index, none in enumerate([0, 4]):
+        inputs, targets = batch(2 * index, SMALL)
+        labels = targets.clone()
+        labels[:, :none] = -100
+        (model(inputs, labels=labels) * (12 - 2 * none) / 16).backward()
+    noise = meter.measure(SMALL, [0.75, 0.25], tokens=[12, 4]).noise
+    assert noise is not None
+    assert (noise.small_batch, noise.big_batch) == pytest.approx((2.0, 4.0))
+
+
+def replicas_of_other_sizes(told: bool) -> Measured:
+    """One of two replicas has fewer sequences, and as many micro-batches."""
+    rank = torch.distributed.get_rank()
+    size = 3 - rank
+    model = DistributedDataParallel(Tiny())
+    meter = NoiseMeter(model, every=1)
+    for index in range(2):
+        inputs, targets = batch(6 * rank + size * index, size)
+        (loss_of(model(inputs), targets) / 2).backward()
+    return meter.measure([size, size] if told else 3, 0.5)
+
+
+def test_replicas_of_other_sizes_are_weighted_or_refused(tmp_path: Path) -> None:
+    for measured in gang(tmp_path, 2, lambda: replicas_of_other_sizes(True)):
+        assert measured.noise is not None
+        assert (measured.noise.small_batch, measured.noise.big_batch) == pytest.approx((2.4, 9.6))
+    for measured in gang(tmp_path, 2, lambda: replicas_of_other_sizes(False)):
+        assert measured.unmeasured is Unmeasured.UNEQUAL
+
+
+def test_what_is_told_of_micro_batches_must_be_told_of_each() -> None:
+    model = Tiny()
+    meter = NoiseMeter(model, every=1)
+    backwards(meter, model)
+    with pytest.raises(ValueError, match="one number is wanted for each of 4 micro-batches"):
+        meter.measure([SMALL, SMALL], micro_batches=4)
+
+
+class Routed(nn.Module):
+    """Half of it rests in every other micro-batch, as experts do that no token is sent to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.sometimes = Tiny(), Tiny()
+
+    def forward(self, tokens: torch.Tensor, second: bool) -> torch.Tensor:
+        return self.always(tokens) + (self.sometimes(tokens) if second else 0.0)
+
+
+@pytest.mark.parametrize(("sizes", "unmeasured"), [([2, 2], None), ([2, 1], Unmeasured.MISCOUNTED)])
+def test_a_rest_is_no_miscount_unless_micro_batches_differ(sizes: list[int], unmeasured: Unmeasured | None) -> None:
+    """Which micro-batch a gradient is of is then not known."""
+    model = Routed()
+    meter = NoiseMeter(model, every=1)
+    for index, size in enumerate(sizes):
+        inputs, targets = batch(2 * index, size)
+        loss_of(model(inputs, index == 1), targets).backward()
+    assert meter.measure(sizes).unmeasured is unmeasured

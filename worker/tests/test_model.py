@@ -139,6 +139,35 @@ def test_the_optimizer_is_adamw() -> None:
         assert torch.allclose(ours, theirs, atol=1e-5)
 
 
+def test_offloaded_states_are_stepped_apart_from_the_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine without a GPU both are in the same memory, and still each by itself."""
+    model, reference = Decoder(TINY, seed=3), Decoder(TINY, seed=3)
+    pairs = []
+    for each, offload in ((model, True), (reference, False)):
+        gradients = GradientAccumulator(each.parameters(), every=1)
+        pairs.append((each, gradients, AdamW(dict(each.named_parameters()), gradients, offload=offload)))
+    own = {parameter.data_ptr() for parameter in model.parameters()} | {pairs[0][1].mean.data_ptr()}
+    kernel, stepped = torch._fused_adamw_, []
+
+    def watched(values: list[torch.Tensor], *states: object, **rates: object) -> None:
+        stepped.append(values)
+        kernel(values, *states, **rates)
+
+    monkeypatch.setattr(torch, "_fused_adamw_", watched)
+    for step in range(3):
+        for each, gradients, optimizer in pairs:
+            gradients_of(each, gradients, 4 * step, 2, 2)
+            stepped.clear()
+            optimizer.step(1e-2)
+            if each is model:
+                assert len(stepped) == len(list(model.parameters()))
+                assert {len(values) for values in stepped} == {1}, "host memory holds one parameter more"
+                assert all(values[0].device.type == "cpu" and values[0].data_ptr() not in own for values in stepped)
+    for ours, theirs in zip(model.parameters(), reference.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert {tile.tensor.device.type for tile in pairs[0][2].tiles()} == {"cpu"}
+
+
 def test_clipping_scales_and_keeps_what_was_measured() -> None:
     model = Decoder(TINY)
     gradients = GradientAccumulator(model.parameters(), every=1)

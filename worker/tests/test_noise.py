@@ -92,3 +92,59 @@ def test_noise_without_signal_has_no_scale() -> None:
     average.add(step(30.0, -0.5))
     average.add(step(30.0, -0.4))
     assert average.scale() is None and average.estimate() is None
+
+
+def drawn(generator: random.Random, phi: float, dimensions: int) -> NoiseSample:
+    """The squares of one step of eight small batches of eight, exactly as they are distributed where |G|² = 1 and the noise
+    is normal, alike in so many dimensions."""
+    each, count, batch = phi / dimensions, 8, 64.0
+
+    def squares(degrees: int) -> float:
+        return 2.0 * generator.gammavariate(degrees / 2.0, 1.0) * each / batch
+
+    big = (1.0 + generator.gauss(0.0, math.sqrt(each / batch))) ** 2 + squares(dimensions - 1)
+    return NoiseSample(big + squares(dimensions * (count - 1)), big, batch / count, batch)
+
+
+@pytest.mark.parametrize("over_batch", [0.1, 1.0, 10.0, 40.0, 80.0, 100.0])
+def test_nineteen_of_twenty_intervals_hold_the_truth_in_every_regime(over_batch: float) -> None:
+    """Also where they have no upper end."""
+    generator, phi = random.Random(19), 64.0 * over_batch
+    for dimensions, steps, runs in ((200, 10, 1000), (200, 40, 1000), (20_000, 40, 1000), (200, 400, 600)):
+        held = 0
+        for _ in range(runs):
+            average = NoiseAverage(1e9)
+            for _ in range(steps):
+                average.add(drawn(generator, phi, dimensions))
+            interval = average.interval()
+            held += interval is not None and interval[0] <= phi <= interval[1]
+        assert 0.92 <= held / runs <= 0.97, (dimensions, steps, held / runs)
+
+
+def test_a_drowned_gradient_bounds_the_scale_from_below_only() -> None:
+    average = NoiseAverage(1e9)
+    for gradient_sqr in (4.0, -3.6, 5.0, -4.0, 3.0):
+        average.add(step(30.0 + gradient_sqr, gradient_sqr))
+    estimate = average.estimate()
+    assert estimate is not None and estimate.high == math.inf
+    assert 1.0 < estimate.low < estimate.sequences
+    for _ in range(2):
+        average.add(step(30.0, -4.0))
+    interval = average.interval()
+    assert average.scale() is None and interval is not None and interval[0] > 1.0 and interval[1] == math.inf
+
+
+def test_a_gradient_below_nothing_has_no_interval() -> None:
+    average = NoiseAverage(1e9)
+    for variance in (29.0, 30.0, 31.0):
+        average.add(step(variance, -2.0 - variance / 1000.0))
+    assert average.interval() is None
+
+
+def test_the_interval_is_the_schedulers() -> None:
+    """The same five steps, and the same ends in `core/goodput/src/noise.rs`."""
+    average = NoiseAverage(1e12)
+    for variance, gradient_sqr in ((30.0, 2.0), (33.0, 1.7), (27.0, 2.2), (31.0, 2.1), (29.0, 1.9)):
+        average.add(step(variance, gradient_sqr))
+    interval = average.interval()
+    assert interval is not None and interval == pytest.approx((12.4324, 18.5778), rel=2e-4)

@@ -11,36 +11,47 @@ from layouts import ALONE, GLOBAL, LAYOUTS, SIX, TIED, TINY, Trainee, alone, con
 
 from headway.flops import ModelShape
 from headway.message import Configuration, Execution, Layout
+from headway.parallel import Recipe
 from headway.parts import CannotRun, check, stage_layers
 
 TOLERANCE = 1e-5
+DROPPING = Recipe(TINY, dropout=0.1)
+HALF = Recipe(TINY, bf16=True)
 
 
 @pytest.fixture(scope="module")
 def undisturbed() -> list[float]:
-    return alone(20)
+    return alone(4)
+
+
+@pytest.fixture(scope="module")
+def dropping() -> list[float]:
+    return alone(20, DROPPING)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_every_layout_loses_as_one_rank_does(name: str, undisturbed: list[float], tmp_path: Path) -> None:
+def test_every_layout_loses_as_one_rank_does(
+    name: str, dropping: list[float], undisturbed: list[float], tmp_path: Path
+) -> None:
     configuration = LAYOUTS[name]
-    losses = gang(tmp_path, configuration.layout.ranks(), lambda: Trainee(TINY, configuration).train(20))
-    assert furthest(losses, undisturbed) < TOLERANCE
-    assert undisturbed[-1] < undisturbed[0] - 1.0, "the model learns"
+    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(DROPPING, configuration).train(20))
+    assert furthest(losses, dropping) < TOLERANCE
+    assert dropping[-1] < dropping[0] - 1.0, "the model learns"
+    assert furthest([dropping[:4]], undisturbed) > 10 * TOLERANCE, "dropout makes a difference"
 
 
 @pytest.mark.parametrize("name", ["dp2, ZeRO-2", "pp4, 1F1B", "pp2 tp2, sequence parallel"])
 def test_a_tied_model_loses_the_same_in_every_layout(name: str, tmp_path: Path) -> None:
     configuration = LAYOUTS[name]
-    losses = gang(tmp_path, configuration.layout.ranks(), lambda: Trainee(TIED, configuration).train(4))
+    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(TIED, configuration).train(4))
     assert furthest(losses, alone(4, TIED)) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["pp2 dp2, interleaved, ZeRO-2", "pp2 tp2, sequence parallel"])
 def test_half_precision_agrees_to_its_rounding(name: str, tmp_path: Path) -> None:
     configuration = LAYOUTS[name]
-    losses = gang(tmp_path, 4, lambda: Trainee(TINY, configuration, bf16=True).train(4))
-    expected = Trainee(TINY, ALONE, bf16=True).train(4)
+    losses = gang(tmp_path, 4, lambda: Trainee(HALF, configuration).train(4))
+    expected = alone(4, HALF)
     assert furthest(losses, expected) < 2e-3
     assert furthest([expected], alone(4)) > TOLERANCE, "it is another precision"
 
@@ -59,22 +70,20 @@ def test_a_layout_changed_in_memory_goes_on_as_if_never_changed(
         trainee.reshard(SIX[after])
         return losses + trainee.train(2)
 
-    assert furthest(gang(tmp_path, 4, change), undisturbed[:4]) < TOLERANCE
+    assert furthest(gang(tmp_path, 4, change), undisturbed) < TOLERANCE
 
 
 @pytest.mark.parametrize(("before", "after"), RING[1::2])
-def test_a_checkpoint_is_read_in_another_layout(
-    before: str, after: str, undisturbed: list[float], tmp_path: Path
-) -> None:
+def test_a_checkpoint_is_read_in_another_layout(before: str, after: str, dropping: list[float], tmp_path: Path) -> None:
     folder = tmp_path / "saved"
 
     def change() -> list[float]:
-        trainee = Trainee(TINY, SIX[before])
+        trainee = Trainee(DROPPING, SIX[before])
         losses = trainee.train(2)
         trainee.reload(SIX[after], folder)
         return losses + trainee.train(2)
 
-    assert furthest(gang(tmp_path, 4, change), undisturbed[:4]) < TOLERANCE
+    assert furthest(gang(tmp_path, 4, change), dropping[:4]) < TOLERANCE
 
 
 def test_shares_need_not_be_even(tmp_path: Path) -> None:
@@ -125,6 +134,23 @@ def test_any_reconfigurations_see_every_sample_once(tmp_path: Path) -> None:
     assert furthest(gang(tmp_path, 2, lambda: follow(alone=False)), follow(alone=True)) < TOLERANCE
 
 
+def test_states_go_to_the_host_and_back(undisturbed: list[float], tmp_path: Path) -> None:
+    """In memory to the host, by a checkpoint to other shares there, and in memory back."""
+    folder = tmp_path / "saved"
+
+    def change() -> list[float]:
+        trainee = Trainee(TINY, configured(2, sharding="parameters"))
+        losses = trainee.train(1)
+        trainee.reshard(configured(2, sharding="optimizer", offload="host"))
+        losses += trainee.train(1)
+        trainee.reload(configured(pp=2, offload="host"), folder)
+        losses += trainee.train(1)
+        trainee.reshard(configured(2))
+        return losses + trainee.train(1)
+
+    assert furthest(gang(tmp_path, 2, change), undisturbed) < TOLERANCE
+
+
 def test_few_micro_batches_and_single_chunks_are_trained_all_at_once(tmp_path: Path) -> None:
     expected = Trainee(TINY, ALONE).train(2)
     for configuration in (configured(pp=4, micro_batch=4), configured(2, pp=2, schedule="breadth_first")):
@@ -153,11 +179,12 @@ def test_stages_share_layers_out_evenly() -> None:
         configured(pp=8),
         configured(vpp=2),
         configured(pp=2, vpp=2, schedule="gpipe"),
-        configured(cp=2),
+        configured(offload="disk"),
+        configured(offload="somewhere"),
         configured(sharding="everything"),
         Configuration(configured(dp=2).layout, 3, GLOBAL),
     ],
 )
 def test_what_cannot_be_trained_is_refused(configuration: Configuration) -> None:
     with pytest.raises(CannotRun):
-        check(TINY, configuration, configuration.layout.ranks())
+        check(TINY, configuration, configuration.ranks())

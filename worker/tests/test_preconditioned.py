@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from gang import gang
-from layouts import ALONE, GLOBAL, LAYOUTS, LEARNING_RATE, SMALL, TINY, tokens
+from layouts import ALONE, EXPERTS, GLOBAL, LAYOUTS, LEARNING_RATE, SHARED, SMALL, SPREAD, TINY, tokens
 
 from headway.gang import Gangs
 from headway.message import Configuration
@@ -18,28 +18,28 @@ from headway.torch import Reduced
 
 TRAINED, MEASURED, COMPARED, EXAMPLES, DAMPING = 3, 24, 3, 192, 0.3
 RECIPE = Recipe(TINY, noise="adam", noise_every=1)
-CHOSEN = ("dp4, ZeRO-1", "dp2, ZeRO-2", "pp2 dp2, interleaved", "dp2 tp2, ZeRO-3, sequence parallel")
+CHOSEN = ("dp4, ZeRO-1", "dp2, ZeRO-2", "pp2 dp2, interleaved", "dp2 tp2, ZeRO-3, sequence parallel", "dp2 cp2, ZeRO-1")
 
 
 def step(parallel: Parallel, first: int) -> Reduced:
     share = GLOBAL // parallel.configuration.layout.dp
     start = first + parallel.replica * share
-    parallel.train(tokens(range(start, start + share)))
+    parallel.train(tokens(range(start, start + share)), start)
     return parallel.reduce([])
 
 
-def trained(configuration: Configuration) -> Parallel:
+def trained(configuration: Configuration, recipe: Recipe = RECIPE) -> Parallel:
     """After a few updates, so that the moments mean something."""
-    parallel = Parallel(RECIPE, configuration, Gangs(torch.device("cpu")).of(configuration.layout))
+    parallel = Parallel(recipe, configuration, Gangs(torch.device("cpu")).of(configuration))
     parallel.initialise()
     for number in range(TRAINED):
         parallel.update(step(parallel, number * GLOBAL), LEARNING_RATE)
     return parallel
 
 
-def measured(configuration: Configuration, steps: int) -> list[Reduced]:
+def measured(configuration: Configuration, steps: int, recipe: Recipe = RECIPE) -> list[Reduced]:
     """Steps on other samples, whose gradients move nothing."""
-    parallel = trained(configuration)
+    parallel = trained(configuration, recipe)
     reduced = []
     for number in range(TRAINED, TRAINED + steps):
         reduced.append(step(parallel, number * GLOBAL))
@@ -57,7 +57,8 @@ def brute_force() -> float:
     parallel.configure(Configuration(ALONE.layout, 1, 1))
     rows = []
     for index in range(EXAMPLES):
-        parallel.train(tokens(range(TRAINED * GLOBAL + index, TRAINED * GLOBAL + index + 1)))
+        first = TRAINED * GLOBAL + index
+        parallel.train(tokens(range(first, first + 1)), first)
         parallel.reduce([])
         gradients = {f"second.{name}": parameter.grad for name, parameter in parallel._named.items()}
         rows.append(torch.cat([(gradients[name] / scale[name]).flatten() for name in names]).double())
@@ -87,8 +88,21 @@ def test_alone_it_meets_brute_force(alone: list[Reduced]) -> None:
 
 @pytest.mark.parametrize("name", CHOSEN)
 def test_every_layout_measures_the_same(name: str, alone: list[Reduced], tmp_path: Path) -> None:
-    configuration = LAYOUTS[name]
-    for reduced in gang(tmp_path, configuration.layout.ranks(), lambda: measured(configuration, COMPARED)):
+    configuration = (LAYOUTS | SHARED)[name]
+    agree(gang(tmp_path, configuration.ranks(), lambda: measured(configuration, COMPARED)), alone)
+
+
+def test_spread_experts_measure_the_same(tmp_path: Path) -> None:
+    """In two layouts, each with shares of its own of the experts' moments."""
+    recipe = Recipe(EXPERTS, noise="adam", noise_every=1)
+    for name in ("ep2", "dp4 ep2, ZeRO-1"):
+        configuration = SPREAD[name]
+        found = gang(tmp_path, configuration.ranks(), lambda chosen=configuration: measured(chosen, COMPARED, recipe))
+        agree(found, measured(ALONE, COMPARED, recipe))
+
+
+def agree(found: list[list[Reduced]], alone: list[Reduced]) -> None:
+    for reduced in found:
         for ours, theirs in zip(reduced, alone, strict=False):
             assert ours.preconditioned is not None and theirs.preconditioned is not None
             assert ours.preconditioned.to_json() == pytest.approx(theirs.preconditioned.to_json(), rel=1e-3)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+from dataclasses import replace
 
 import pytest
 
 from headway.flops import ModelShape
 from headway.message import Configuration, Execution, Layout
+from headway.noise import NoiseScale
 from headway.probe.critical import (
     Branch,
     Judgement,
@@ -28,7 +30,7 @@ from headway.probe.rows import table as outcome_table
 from headway.probe.rows import to_json as outcomes_to_json
 
 SEQ_LEN = 100
-PHI = Noise(6400.0, 640.0)
+PHI = Noise(6400.0, 5200.0, 7900.0)
 
 
 def judged(losses: list[float], noise: Noise = PHI, scattered: float = 0.0) -> Judgement:
@@ -95,18 +97,16 @@ def test_a_branch_that_diverged_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sequences", "error", "samples", "why"),
+    ("estimate", "samples", "why"),
     [
-        (None, None, 0, "two small batches"),
-        (5.0, 1.0, 4, "only 4 steps"),
-        (None, None, 9, "drowned"),
-        (5.0, 6.0, 9, "standard error is 120%"),
+        (None, 0, "two small batches"),
+        (NoiseScale(5.0, 1.0, 3.0, 8.0), 4, "only 4 steps"),
+        (None, 9, "drowned"),
+        (NoiseScale(5.0, 6.0, 1.5, math.inf), 9, "only from below: 150 tokens"),
     ],
 )
-def test_without_a_usable_noise_scale_there_is_no_kappa(
-    sequences: float | None, error: float | None, samples: int, why: str
-) -> None:
-    noise = usable_noise(sequences, error, samples, SEQ_LEN)
+def test_without_a_usable_noise_scale_there_is_no_kappa(estimate: NoiseScale | None, samples: int, why: str) -> None:
+    noise = usable_noise(estimate, samples, SEQ_LEN)
     assert noise.tokens is None and noise.why_not is not None and why in noise.why_not
     found = judged([2.0, 2.0, 2.5], noise)
     assert found.kappa is None and found.kappa_bracket == (None, None)
@@ -115,7 +115,7 @@ def test_without_a_usable_noise_scale_there_is_no_kappa(
 
 
 def test_a_noise_scale_is_told_in_tokens() -> None:
-    assert usable_noise(5.0, 1.0, 9, SEQ_LEN) == Noise(500.0, 100.0)
+    assert usable_noise(NoiseScale(5.0, 1.0, 3.0, 8.0), 9, SEQ_LEN) == Noise(500.0, 300.0, 800.0)
 
 
 def test_batches_double_and_learning_rates_follow_their_rule() -> None:
@@ -169,6 +169,13 @@ def test_rows_are_what_the_estimator_reads() -> None:
     assert {column: ran[column] for column in wanted} == wanted
     assert (full["status"], full["step_time_s"], full["tp"], full["dp"]) == ("oom", "", "2", "4")
     assert (full["dp_mode"], full["seq_par"]) == ("fsdp-zero3", "1")
+    shared = Outcome(varied(BASE, "cp=2,sharding=optimizer,offload=host", 8), "ok", Timed((0.2,), None))
+    (row,) = csv.DictReader(io.StringIO(to_csv(SETTING, [shared])))
+    assert (row["num_gpus"], row["dp"], row["cp"], row["dp_mode"]) == ("8", "4", "2", "zero1-offload")
+    assert (row["experts"], row["ep"]) == ("0", "1")
+    spread = Setting(replace(SHAPE, experts=8, active_experts=2), "tiny", "bf16", "H200-141G", 8)
+    (row,) = csv.DictReader(io.StringIO(to_csv(spread, [Outcome(varied(BASE, "ep=4", 8), "ok", Timed((0.2,), None))])))
+    assert (row["experts"], row["active_experts"], row["ep"], row["dp"]) == ("8", "2", "4", "8")
 
 
 def test_what_did_not_run_is_told_with_its_reason() -> None:
@@ -185,6 +192,7 @@ def test_a_configuration_is_named_by_what_differs() -> None:
         Layout(2, 2, 2), 1, 32, Execution(vpp=2, schedule="breadth_first", recompute="full")
     )
     assert varied(BASE, "", 8) == BASE
+    assert varied(BASE, "cp=2,offload=host", 8) == Configuration(Layout(4), 2, 16, Execution(cp=2, offload="host"))
     for nonsense in ("tp", "dp=2", "micro_batch=two"):
         with pytest.raises(ValueError):
             varied(BASE, nonsense, 8)

@@ -20,8 +20,8 @@ from headway.torch import StepReporter
 SMALL = 2
 
 
-def script(steps: int) -> int:
-    """What a user runs below torchrun."""
+def script(steps: int, sizes: tuple[int, ...] = ()) -> int:
+    """What a user runs below torchrun. `sizes`: of each micro-batch, where they are not equal."""
 
     def rank(_: Termination) -> int:
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"
@@ -34,11 +34,11 @@ def script(steps: int) -> int:
         accumulation, micro_batch = 2, SMALL
         while reporter.step < steps:
             optimizer.zero_grad()
-            for _ in range(accumulation):
-                inputs, targets = batch(reporter.samples_seen, micro_batch)
+            for size in sizes or (micro_batch,) * accumulation:
+                inputs, targets = batch(reporter.samples_seen, size)
                 loss = loss_of(model(inputs), targets)
                 (loss / accumulation).backward()
-            asked = reporter.end_step(loss, accumulation)
+            asked = reporter.end_step(loss, accumulation, sequences=sizes or None)
             optimizer.step()
             if asked.configure is not None:
                 micro_batch = asked.configure.configuration.micro_batch
@@ -54,10 +54,12 @@ def script(steps: int) -> int:
     return fork_ranks(2, rank)
 
 
-def run(tmp_path: Path, say: Message | int, code: int, steps: int = 1_000_000) -> FakeAgent:
+def run(
+    tmp_path: Path, say: Message | int, code: int, steps: int = 1_000_000, sizes: tuple[int, ...] = ()
+) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agent.sock")
     more = {"HEADWAY_SAMPLES_SEEN": "64", "HEADWAY_CHECKPOINT_DIR": str(tmp_path / "saved")}
-    worker = Worker(lambda: script(steps), environment(agent, 2, SMALL, 8, **more), tmp_path / "log")
+    worker = Worker(lambda: script(steps, sizes), environment(agent, 2, SMALL, 8, **more), tmp_path / "log")
 
     def hear(message: Message) -> None:
         if message["type"] == "step" and message["step"] == 2:
@@ -106,3 +108,12 @@ def test_a_batch_change_reaches_every_rank(tmp_path: Path) -> None:
     last = agent.of("step")[-1]
     assert last["configuration"] == configuration
     assert [step["noise"]["small_batch"] for step in agent.of("step") if "noise" in step][-1] == pytest.approx(4.0)
+
+
+def test_a_short_micro_batch_is_counted_as_what_it_is(tmp_path: Path) -> None:
+    """Two ranks, each with micro-batches of two and of one: six sequences a step, the squares of 4/3 and 16/3."""
+    agent = run(tmp_path, {"type": "checkpoint"}, code=0, steps=3, sizes=(2, 1))
+    steps = agent.of("step")
+    assert [step["samples_seen"] for step in steps] == [70, 76, 82] and steps[0]["tokens"] == 6 * LENGTH
+    noise = steps[0]["noise"]
+    assert (noise["small_batch"], noise["big_batch"]) == pytest.approx((4 / 3, 16 / 3))

@@ -18,7 +18,7 @@ from headway import checkpoint, trainer
 
 CORPUS_TEXT = b"".join(b"line %d says %d\n" % (i, i * i) for i in range(4000))
 TINY = "--layers 2 --hidden 16 --heads 4 --kv-heads 2 --ffn 44 --seq-len 16".split()
-TINY += "--report-every 0 --warmup-steps 2 --noise-every 1".split()
+TINY += "--report-every 0 --warmup-samples 16 --noise-every 1".split()
 
 
 class Runs:
@@ -85,13 +85,25 @@ def test_layouts_agree_on_loss_and_noise(runs: Runs) -> None:
     assert four.of("phases")[0]["phases"].keys() == {"import", "rendezvous", "load", "first_step"}
 
 
+def test_plain_data_parallelism_does_not_wait_for_the_compiler(runs: Runs) -> None:
+    """Whose import takes seconds at every start, though nothing is compiled."""
+    command = [sys.executable, "-X", "importtime", "-m", "headway.trainer", *TINY, "--corpus", str(runs.corpus)]
+    variables = {**os.environ, "GPUS_PER_NODE": "2", "PYTHONPATH": str(Path(trainer.__file__).parents[1])}
+    command += ["--max-samples", "16", "--sharding", "optimizer", "--dropout", "0.1", "--offload", "host"]
+    ran = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=True)
+    assert "complete: evaluation loss" in ran.stdout
+    imported = {line.rsplit("|", 1)[-1].strip() for line in ran.stderr.splitlines()}
+    assert "torch.distributed.device_mesh" in imported and "torch._dynamo" not in imported
+
+
 def test_a_run_resumed_in_another_layout_goes_on_as_if_never_stopped(runs: Runs, tmp_path: Path) -> None:
     def stop_at_three(agent: FakeAgent, message: Message, _: Worker) -> None:
         if message["type"] == "step" and message["step"] == 3:
             agent.say({"type": "stop", "checkpoint": True, "grace_s": 30.0})
 
     directory = str(tmp_path / "saved")
-    first = runs.run(2, 2, 8, 8_000_000, stop_at_three, HEADWAY_CHECKPOINT_DIR=directory)
+    dropping = ("--dropout", "0.1")
+    first = runs.run(2, 2, 8, 8_000_000, stop_at_three, more=dropping, HEADWAY_CHECKPOINT_DIR=directory)
     offered, stopped = first.of("checkpoint")[-1], first.of("stopped")[-1]
     assert [message["type"] for message in first.messages[-2:]] == ["checkpoint", "stopped"]
     assert offered["step"] == stopped["step"] == first.of("step")[-1]["step"]
@@ -101,12 +113,13 @@ def test_a_run_resumed_in_another_layout_goes_on_as_if_never_stopped(runs: Runs,
         2,
         8,
         8 * offered["step"] + 40,
+        more=dropping,
         HEADWAY_GENERATION="2",
         HEADWAY_CHECKPOINT_DIR=directory,
         HEADWAY_RESUME_PATH=offered["path"],
         HEADWAY_SAMPLES_SEEN=str(offered["samples_seen"]),
     )
-    whole = runs.run(1, 2, 8, 8 * offered["step"] + 40)
+    whole = runs.run(1, 2, 8, 8 * offered["step"] + 40, more=dropping)
     assert losses(first) + losses(second) == pytest.approx(losses(whole), abs=1e-4)
     final = second.of("checkpoint")[-1]
     assert final["path"].startswith(f"{directory}/g2/")
@@ -164,6 +177,32 @@ def test_a_three_dimensional_layout_is_trained_as_launched(runs: Runs) -> None:
         assert other["noise"] == pytest.approx(one["noise"], rel=1e-4)
         assert other["configuration"]["layout"] == {"dp": 1, "tp": 2, "pp": 2}
         assert other["configuration"]["execution"]["recompute"] == "full"
+
+
+def test_shared_sequences_and_spread_experts_are_trained_as_launched(runs: Runs) -> None:
+    experts = ("--experts", "4", "--dropout", "0.1")
+    shape = {"WORLD_SIZE": "4", "GPUS_PER_NODE": "4", "HEADWAY_EP": "2", "HEADWAY_CP": "2", "HEADWAY_OFFLOAD": "host"}
+    alone, many = runs.run(1, 2, 8, 24, more=experts), runs.run(2, 2, 8, 24, more=experts, **shape)
+    assert losses(many) == pytest.approx(losses(alone), abs=1e-5)
+    for one, other in zip(alone.of("step"), many.of("step"), strict=True):
+        assert other["noise"] == pytest.approx(one["noise"], rel=1e-4)
+        execution = other["configuration"]["execution"]
+        assert (execution["cp"], execution["ep"], execution["offload"]) == (2, 2, "host")
+
+
+@pytest.mark.parametrize(
+    ("variables", "complaint"),
+    [
+        ({"HEADWAY_OFFLOAD": "disk"}, "to the host and not to disks"),
+        ({"HEADWAY_EP": "2"}, "ep 2 does not divide 0 experts and dp x cp 2"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_by_name(
+    runs: Runs, variables: dict[str, str], complaint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    runs.run(2, 2, 8, 24, code=2, **variables)
+    told = capfd.readouterr().err
+    assert "cannot train: " in told and complaint in told
 
 
 def test_a_layout_change_on_the_same_ranks_needs_no_restart(runs: Runs, capfd: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from headway.data import Corpus
 from headway.gang import Gangs
 from headway.learning_rate import LearningRate
 from headway.message import Configuration, Layout
-from headway.parallel import Parallel, Recipe
-from headway.training import EVALUATED
+from headway.parallel import Parallel
+from headway.training import EVALUATED, recipe_of
 
 
 @dataclass(frozen=True)
@@ -46,21 +46,20 @@ class _Alone:
     def __init__(self, corpus: Corpus) -> None:
         self._corpus = corpus
         configuration = Configuration(Layout(1), 1, 1)
-        recipe = Recipe(OPTIONS.shape, OPTIONS.seed, OPTIONS.weight_decay, OPTIONS.clip)
-        self._parallel = Parallel(recipe, configuration, Gangs(torch.device("cpu")).of(configuration.layout))
+        self._parallel = Parallel(recipe_of(OPTIONS), configuration, Gangs(torch.device("cpu")).of(configuration))
         self._parallel.initialise()
 
     def train(self, batches: list[int], micro_batch: int) -> list[float]:
-        rate = LearningRate(OPTIONS.lr, OPTIONS.warmup_steps, scale_of(batches[0]))
+        rate = LearningRate(OPTIONS.rate, scale_of(batches[0]))
         losses, seen = [], 0
-        for step, batch in enumerate(batches):
+        for batch in batches:
             rate.aim(scale_of(batch))
             self._parallel.configure(Configuration(Layout(1), micro_batch, batch))
-            self._parallel.train(_tokens([self._corpus.sample(index) for index in range(seen, seen + batch)]))
+            self._parallel.train(_tokens([self._corpus.sample(index) for index in range(seen, seen + batch)]), seen)
             reduced = self._parallel.reduce([])
-            self._parallel.update(reduced, rate.next(step))
-            losses.append(reduced.loss)
             seen += batch
+            self._parallel.update(reduced, rate.next(seen))
+            losses.append(reduced.loss)
         return losses
 
     def load(self, path: str) -> None:

@@ -71,7 +71,7 @@ pub struct Job {
     pub efficiency: Option<f64>,
     /// Gradient noise scale φ.
     pub noise_scale_tokens: Option<f64>,
-    /// Standard error of φ relative to φ.
+    /// Standard error of ln φ: its 95 % interval there over 2 · 1.96.
     pub noise_error: Option<f64>,
     /// Where φ comes from, and what is left out of it; `null` for a job that is not modelled or has ended.
     #[serde(default)]

@@ -106,7 +106,7 @@ pub struct LiveNumbers {
     pub goodput: Option<TokensPerSecond>,
     /// GNS φ in tokens.
     pub noise_scale: Option<f64>,
-    /// Relative standard error of φ.
+    /// Standard error of ln φ.
     pub noise_error: Option<f64>,
     /// Reference tokens, including those since the last checkpoint.
     pub progress: Tokens,

@@ -1,5 +1,6 @@
 //! What a decoder's shape means: its matrices, parameters and FLOPs, dense or with experts, with grouped or latent attention. Pure arithmetic; it
-//! knows no hardware. The worker's `headway/flops.py` has the dense formulas, so that an emulated device takes the time this crate is about.
+//! knows no hardware. The worker's `headway/flops.py` has the formulas of grouped attention, dense and with experts, so that an emulated device takes
+//! the time this crate is about.
 
 pub use headway_types::Experts;
 use headway_types::{Latent, ModelShape};

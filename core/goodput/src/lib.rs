@@ -39,6 +39,7 @@ pub mod peers;
 pub mod physics;
 mod posterior;
 mod rank;
+pub mod ratio;
 pub mod searches;
 mod shortlist;
 pub mod step_time;

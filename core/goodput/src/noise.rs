@@ -4,13 +4,14 @@
 use headway_types::{NoiseSample, Sequences, Tokens};
 use serde::{Deserialize, Serialize};
 
+use crate::ratio::{Interval, Means};
+
 /// Share of a past sample's weight that is left after one reference batch.
 const DECAY_PER_REFERENCE_BATCH: f64 = 0.995;
 /// Reports before φ is believed: an error needs two, and one odd report must not carry it.
 const ENOUGH: u64 = 3;
-/// Reports from which on a wide error is believed as it is; fewer must agree closely, for their own scatter is uncertain.
+/// Reports from which on it is the noise, and not their number, that leaves φ without an upper bound.
 const SETTLED: u64 = 5;
-const AGREED: f64 = 0.1;
 /// Reports before one can be called an outlier, and how far out it must lie, in standard deviations.
 const SPREAD_KNOWN: u64 = 10;
 const OUTLIER: f64 = 8.0;
@@ -21,7 +22,7 @@ const NEW_REGIME: u32 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NoiseScale {
     pub phi: Tokens,
-    /// Standard error over φ.
+    /// Standard error of ln φ: the 95 % interval's width there over 2 · 1.96. It grows without end as the noise drowns the gradient.
     pub relative_error: f64,
 }
 
@@ -37,7 +38,7 @@ pub enum NoNoiseScale {
     OtherKind,
     #[error("too few reports yet, or they scatter too much for their number")]
     TooFewReports,
-    #[error("noise drowns the gradient: |G|² is not above its own error")]
+    #[error("noise drowns the gradient: |G|² is not clear of zero, so φ has no upper bound")]
     Drowned,
 }
 
@@ -127,7 +128,7 @@ impl NoiseEstimator {
         self.reports += 1;
     }
 
-    /// φ in tokens, once there are enough reports and |G|² stands clear of zero by its own error.
+    /// φ in tokens, once there are enough reports and |G|² stands clear of zero.
     #[must_use]
     pub fn noise_scale(&self, seq_len: u32) -> Option<NoiseScale> {
         self.explained(seq_len).ok()
@@ -142,30 +143,36 @@ impl NoiseEstimator {
         if self.reports < ENOUGH {
             return Err(NoNoiseScale::TooFewReports);
         }
-        let (signal, noise) = (self.signal / self.weight, self.noise / self.weight);
+        let unbounded = if self.reports < SETTLED { NoNoiseScale::TooFewReports } else { NoNoiseScale::Drowned };
+        let interval = self.interval().filter(|interval| interval.high.is_some()).ok_or(unbounded)?;
+        let phi = self.noise / self.signal;
         // Sums that were stored may be anything: what is no number, or beyond all numbers, is no φ either.
-        if !(signal > 0.0 && noise > 0.0 && (noise / signal).is_finite()) {
+        if !(phi > 0.0 && phi.is_finite()) {
             return Err(NoNoiseScale::Drowned);
         }
+        Ok(NoiseScale { phi: Tokens(f64::from(seq_len) * phi), relative_error: interval.log_error() })
+    }
+
+    /// Within what φ lies at 95 %, in sequences, also where noise drowns the gradient: then without an upper end. `None` from fewer than
+    /// two reports, and where |G|² is below zero by more than its error.
+    #[must_use]
+    pub fn interval(&self) -> Option<Interval> {
         // Share of the newest reports in all: the variance of a weighted mean over that of one report.
         let share = self.weight_sqr / (self.weight * self.weight);
-        if share >= 1.0 {
-            return Err(NoNoiseScale::TooFewReports);
+        if share.is_nan() || share >= 1.0 {
+            return None;
         }
+        let (signal, noise) = (self.signal / self.weight, self.noise / self.weight);
         let of_mean = |second: f64, product: f64| (second / self.weight - product) * share / (1.0 - share);
-        let signal_variance = of_mean(self.signal_sqr, signal * signal).max(0.0);
-        let noise_variance = of_mean(self.noise_sqr, noise * noise).max(0.0);
-        let covariance = of_mean(self.cross, signal * noise);
-        let relative = signal_variance / (signal * signal) + noise_variance / (noise * noise)
-            - 2.0 * covariance / (signal * noise);
-        let relative_error = relative.max(0.0).sqrt();
-        if !relative.is_finite() || relative_error >= 1.0 || signal_variance >= signal * signal {
-            return Err(NoNoiseScale::Drowned);
-        }
-        if self.reports < SETTLED && relative_error > AGREED {
-            return Err(NoNoiseScale::TooFewReports);
-        }
-        Ok(NoiseScale { phi: Tokens(f64::from(seq_len) * noise / signal), relative_error })
+        let means = Means {
+            numerator: noise,
+            denominator: signal,
+            numerator_variance: of_mean(self.noise_sqr, noise * noise).max(0.0),
+            denominator_variance: of_mean(self.signal_sqr, signal * signal).max(0.0),
+            covariance: of_mean(self.cross, signal * noise),
+            degrees_of_freedom: 1.0 / share - 1.0,
+        };
+        means.interval()
     }
 
     fn is_outlier(&self, signal: f64, noise: f64) -> bool {
@@ -283,6 +290,19 @@ mod tests {
             estimator.observe(&sample, Sequences(16), Sequences(16));
         }
         assert_eq!(estimator.explained(64), Err(NoNoiseScale::Drowned));
+    }
+
+    /// The same five steps, and the same ends in the worker's `tests/test_noise.py`.
+    #[test]
+    fn the_interval_is_the_workers() {
+        let mut estimator = NoiseEstimator::default();
+        for (noise, signal) in [(30.0, 2.0), (33.0, 1.7), (27.0, 2.2), (31.0, 2.1), (29.0, 1.9)] {
+            let of = |batch: f64| signal + noise / batch;
+            let sample = NoiseSample { small_sqr: of(2.0), big_sqr: of(8.0), small_batch: 2.0, big_batch: 8.0 };
+            estimator.observe(&sample, Sequences(8), Sequences(1 << 30));
+        }
+        let Some(Interval { low, high: Some(high) }) = estimator.interval() else { panic!("{estimator:?}") };
+        assert!((low / 12.4324 - 1.0).abs() < 2e-4 && (high / 18.5778 - 1.0).abs() < 2e-4, "{low} to {high}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
-"""Who the ranks are to each other under one layout: a mesh of pipeline stages, replicas and tensor-parallel shards, the
-last next to each other. Made and unmade as a whole, so that a running process can take another layout."""
+"""Who the ranks are to each other under one layout: a mesh of pipeline stages, replicas, ranks that share sequences and
+tensor-parallel shards, the last next to each other. Made and unmade as a whole, so that a running process can take
+another layout."""
 
 from __future__ import annotations
 
@@ -8,48 +9,75 @@ import os
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from headway.message import Layout
+from headway.message import Configuration, Layout
 
-DIMENSIONS = ("pp", "dp", "tp")
+DIMENSIONS = ("pp", "dp", "cp", "tp")
+DATA = "data"
+"""The ranks that train the same parameters: dp × cp."""
 
 
 class Gang:
     """One rank's place in the mesh. Alone there is no mesh and no group."""
 
-    def __init__(self, layout: Layout, device: torch.device) -> None:
-        self.layout, self.device = layout, device
+    def __init__(self, layout: Layout, cp: int, ep: int, device: torch.device) -> None:
+        self.layout, self.cp, self.device = layout, cp, device
         self.rank = dist.get_rank() if dist.is_initialized() else 0
         self.mesh: DeviceMesh | None = None
-        self._ends: dist.ProcessGroup | None = None
-        if layout.ranks() == 1:
+        self._data: DeviceMesh | None = None
+        self.ends: dist.ProcessGroup | None = None
+        """The first and the last stage of this rank's pipeline, if this rank is one of them."""
+        self.spread: dist.ProcessGroup | None = None
+        """The ranks, next to each other among those that train the same parameters, over which experts are spread."""
+        self.same_experts: dist.ProcessGroup | None = None
+        """Ranks with the same experts: dp × cp / ep."""
+        self.same_experts_and_samples: dist.ProcessGroup | None = None
+        """Those of them that share sequences: cp / ep, where that is more than one."""
+        if self.size == 1:
             return
-        self.mesh = init_device_mesh(device.type, (layout.pp, layout.dp, layout.tp), mesh_dim_names=DIMENSIONS)
+        self.mesh = init_device_mesh(device.type, (layout.pp, layout.dp, cp, layout.tp), mesh_dim_names=DIMENSIONS)
+        if cp > 1:
+            # This imports the compiler, as taking any part of a mesh does: nobody else shall wait for it.
+            self._data = self.mesh["dp", "cp"]._flatten(DATA)
         if layout.pp > 1:
-            stages = self.mesh.mesh
-            for replica in range(layout.dp):
-                for shard in range(layout.tp):
-                    ends = [int(stages[0, replica, shard]), int(stages[-1, replica, shard])]
-                    group = dist.new_group(ends)  # every rank takes part in making every group
-                    if isinstance(group, dist.ProcessGroup) and self.rank in ends:
-                        self._ends = group
+            self.ends = self._own(self.mesh.mesh.flatten(1)[[0, -1]].T)
+        if ep > 1:
+            spread = self.mesh.mesh.view(layout.pp, -1, ep, layout.tp)
+            self.spread = self._own(spread.transpose(2, 3).flatten(0, 2))
+            self.same_experts = self._own(spread.permute(0, 2, 3, 1).flatten(0, 2))
+            shared = self.mesh.mesh.view(layout.pp, -1, max(1, cp // ep), ep, layout.tp)
+            self.same_experts_and_samples = self._own(shared.movedim(2, -1).flatten(0, 3))
+
+    @property
+    def size(self) -> int:
+        return self.layout.ranks() * self.cp
 
     def coordinate(self, dimension: str) -> int:
         return 0 if self.mesh is None else int(self.mesh.get_local_rank(dimension))
 
     def group(self, dimension: str) -> dist.ProcessGroup | None:
+        if dimension == DATA:
+            return self.group("dp") if self._data is None else self._data.get_group()
         return None if self.mesh is None else self.mesh.get_group(dimension)
 
     def part(self, dimension: str) -> DeviceMesh:
         """The one-dimensional mesh of this rank's peers."""
         assert self.mesh is not None, "a rank alone has no peers"
+        if dimension == DATA:
+            return self.part("dp") if self._data is None else self._data
         return self.mesh[dimension]
 
-    @property
-    def ends(self) -> dist.ProcessGroup | None:
-        """The first and the last stage of this rank's pipeline, if this rank is one of them."""
-        return self._ends
+    def _own(self, rows: Tensor) -> dist.ProcessGroup | None:
+        """The group of this rank's row; None of one rank, or where it is in none. Every rank takes part in making every
+        group."""
+        own = None
+        for row in rows.tolist() if rows.shape[1] > 1 else []:
+            group = dist.new_group(row)
+            if isinstance(group, dist.ProcessGroup) and self.rank in row:
+                own = group
+        return own
 
 
 class Gangs:
@@ -59,13 +87,14 @@ class Gangs:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._known: dict[Layout, Gang] = {}
+        self._known: dict[tuple[Layout, int, int], Gang] = {}
 
-    def of(self, layout: Layout) -> Gang:
-        """Every rank of the world calls it with the same layout."""
-        if layout not in self._known:
-            self._known[layout] = Gang(layout, self._device)
-        return self._known[layout]
+    def of(self, configuration: Configuration) -> Gang:
+        """Every rank of the world calls it with the same configuration."""
+        degrees = configuration.layout, configuration.execution.cp, configuration.execution.ep
+        if degrees not in self._known:
+            self._known[degrees] = Gang(*degrees, self._device)
+        return self._known[degrees]
 
 
 def device_of(wanted: str, emulated: bool) -> torch.device:

@@ -49,6 +49,9 @@ class Configuration:
     global_batch: int
     execution: Execution = Execution()
 
+    def ranks(self) -> int:
+        return self.layout.ranks() * self.execution.cp
+
     def accumulation(self) -> int | None:
         """Micro-batches each replica accumulates per step, or None where the batch does not divide."""
         per_round = self.layout.dp * self.micro_batch

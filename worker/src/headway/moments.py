@@ -7,7 +7,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.distributed
 from torch import Tensor
 
 from headway.torch import Preconditioner, views
@@ -37,23 +36,12 @@ class AdamPreconditioner(Preconditioner):
         if optimizer is None:
             return
         gradients = optimizer.gradients
-        pieces = [local(parameter) for parameter in gradients.parameters]
-        for parameter, whole in zip(gradients.parameters, views(self._flat(optimizer), pieces), strict=True):
-            self._whole[id(parameter)] = whole
+        for span, own in optimizer.second_by_span():
+            pieces = [local(parameter) for parameter in span.parameters]
+            for parameter, whole in zip(span.parameters, views(span.gather(own), pieces), strict=True):
+                self._whole[id(parameter)] = whole
         for parameter, own in optimizer.second_of_shards():
             self._whole[id(parameter)] = Rows.of(parameter, gradients.ranks.data_ranks()).gather(own)
 
     def end(self) -> None:
         self._whole.clear()
-
-    def _flat(self, optimizer: AdamW) -> Tensor:
-        """Of the parameters whose gradients are accumulated, end to end as they are there."""
-        gradients, own = optimizer.gradients, optimizer.second_in_flat()
-        size = gradients.mean.numel()
-        if len(own) < size:
-            own = torch.cat([own, own.new_zeros(size - len(own))])
-        if not gradients.shard:
-            return own
-        whole = own.new_empty(size * gradients.ranks.replicas)
-        torch.distributed.all_gather_into_tensor(whole, own, group=gradients.ranks.data)
-        return whole

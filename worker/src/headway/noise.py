@@ -20,6 +20,12 @@ class NoiseSample:
     small_batch: float
     big_batch: float
 
+    @staticmethod
+    def of(variance: float, gradient_sqr: float, small_batch: float, big_batch: float) -> NoiseSample:
+        """What two batches show of such unbiased estimates."""
+        small_sqr, big_sqr = gradient_sqr + variance / small_batch, gradient_sqr + variance / big_batch
+        return NoiseSample(small_sqr, big_sqr, small_batch, big_batch)
+
     def gradient_sqr(self) -> float:
         """Unbiased |G|²; may be negative in a single step."""
         count = self.big_batch / self.small_batch
@@ -44,10 +50,13 @@ class NoiseSample:
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """φ in sequences, and the standard error of the estimate."""
+    """φ in sequences, the standard error of the estimate to first order, and the interval in which φ lies at 95 %. Where
+    |G|² is not clear of zero that has no upper end, `high` is infinite, and the error means nothing."""
 
     sequences: float
     standard_error: float
+    low: float
+    high: float
 
 
 class NoiseAverage:
@@ -93,14 +102,49 @@ class NoiseAverage:
         over the steps gives): se² = Σ w²(S - φG)² / (Σ w G)² · n/(n - 1), with S = tr Σ and G = |G|² of a step and the
         effective number of steps n = (Σ w)²/Σ w². It knows nothing of steps that are alike because the weights are.
         """
-        scale = self.scale()
-        if scale is None or self._weight**2 <= self._squared_weight * (1.0 + 1e-9):
+        scale, interval = self.scale(), self.interval()
+        if scale is None or interval is None:
             return None
         steps = self._weight**2 / self._squared_weight
         spread = self._spread
         residual = spread.variance_sqr - 2.0 * scale * spread.product + scale**2 * spread.gradient_sqr_sqr
         error_sqr = max(0.0, residual) / self._mean.gradient_sqr**2 * steps / (steps - 1.0)
-        return NoiseScale(scale, math.sqrt(error_sqr))
+        return NoiseScale(scale, math.sqrt(error_sqr), *interval)
+
+    def interval(self) -> tuple[float, float] | None:
+        """Within what φ lies at 95 % (Fieller 1954), also while φ itself is None; as the scheduler reckons it. None from a
+        single step, and where |G|² is below zero by more than its error.
+
+        All ρ > 0 with (S - ρG)² ≤ t²·var(S - ρG), S and G the means: aρ² - 2hρ + c ≤ 0.
+        """
+        if self._weight**2 <= self._squared_weight * (1.0 + 1e-9):
+            return None
+        steps = self._weight**2 / self._squared_weight
+        noise, signal = self._mean.variance / self._weight, self._mean.gradient_sqr / self._weight
+        spread, weight = self._spread, self._squared_weight
+        unit = student(steps - 1.0) ** 2 / self._weight**2 * steps / (steps - 1.0)
+        noise_noise = spread.variance_sqr - 2.0 * noise * spread.variance + noise**2 * weight
+        signal_signal = spread.gradient_sqr_sqr - 2.0 * signal * spread.gradient_sqr + signal**2 * weight
+        both = spread.product - noise * spread.gradient_sqr - signal * spread.variance + noise * signal * weight
+        a = signal**2 - unit * max(0.0, signal_signal)
+        h = noise * signal - unit * both
+        c = noise**2 - unit * max(0.0, noise_noise)
+        far = h + math.sqrt(max(0.0, h**2 - a * c))
+        if a > 0.0:
+            return (max(0.0, c / far), far / a) if far > 0.0 else None
+        return (c / far if c > 0.0 and far > 0.0 else 0.0), math.inf
+
+
+def student(degrees_of_freedom: float) -> float:
+    """The 97.5th percentile, by its expansion around the normal's (Abramowitz and Stegun 1964, 26.7.5)."""
+    z, n = 1.959963985, max(1.0, degrees_of_freedom)
+    terms = (
+        (z**3 + z) / 4.0,
+        (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / 96.0,
+        (3.0 * z**7 + 19.0 * z**5 + 17.0 * z**3 - 15.0 * z) / 384.0,
+        (79.0 * z**9 + 776.0 * z**7 + 1482.0 * z**5 - 1920.0 * z**3 - 945.0 * z) / 92160.0,
+    )
+    return z + sum(term / n**power for power, term in enumerate(terms, start=1))
 
 
 class _Moments:

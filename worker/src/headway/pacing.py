@@ -19,17 +19,17 @@ class Pacer:
         device_flops: float | None,
         link_bytes_per_second: float | None,
     ) -> None:
-        layout = configuration.layout
+        layout, cp = configuration.layout, configuration.execution.cp
         shards = layout.tp * layout.pp
         self._stages = layout.pp
         self._chunks = configuration.execution.vpp
         self._seconds_per_sequence = 0.0
         self._reduce_seconds = 0.0
         if device_flops:
-            self._seconds_per_sequence = shape.training_flops_per_token() * shape.seq_len / device_flops / shards
+            self._seconds_per_sequence = shape.training_flops_per_token() * shape.seq_len / device_flops / (shards * cp)
         if link_bytes_per_second:
             # A ring all-reduce moves 2(n - 1)/n of the fp32 gradient over each link.
-            ring = 2 * (layout.dp - 1) / layout.dp
+            ring = 2 * (layout.dp * cp - 1) / (layout.dp * cp)
             self._reduce_seconds = ring * 4 * shape.parameters() / shards / link_bytes_per_second
 
     def after_micro_batch(self, started: float, sequences: int) -> None:

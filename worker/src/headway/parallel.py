@@ -16,14 +16,15 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from headway.tiles import Tile, tile_of
+from headway.dropout import Dropout
 from headway.flops import ModelShape
-from headway.gang import Gang
+from headway.gang import DATA, Gang
 from headway.message import Configuration
 from headway.model import initial
 from headway.moments import AdamPreconditioner
 from headway.optimizer import AdamW
-from headway.parts import build, check, flatten, fully_sharded
+from headway.parts import build, check, flatten, fully_sharded, spread_experts
+from headway.tiles import Tile, tile_of
 from headway.torch import GradientAccumulator, Ranks, Reduced, Summed
 from headway.torch.squares import EVERY
 from headway.vocabulary import cut_by_vocabulary, loss_of_logits
@@ -43,6 +44,7 @@ class Recipe:
     weight_decay: float = 0.1
     clip: float = 1.0
     bf16: bool = False
+    dropout: float = 0.0
     noise: str = "raw"
     """Which noise is measured: raw, or adam's too."""
     noise_every: int = EVERY
@@ -52,26 +54,39 @@ class Parallel:
     """Call in this order: `initialise` or fill `tiles`; per step `train`, `reduce`, `update`; `close` at the end."""
 
     def __init__(self, recipe: Recipe, configuration: Configuration, gang: Gang) -> None:
-        check(recipe.shape, configuration, gang.layout.ranks())
+        check(recipe.shape, configuration, gang.size)
         self.configuration, self.gang, self.device = configuration, gang, gang.device
         self._recipe = recipe
         self._stream = torch.bfloat16 if recipe.bf16 else torch.float32
-        self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16)
+        self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16, Dropout(recipe.dropout, recipe.seed))
         self._fsdp = fully_sharded(configuration)
-        replicas = configuration.layout.dp if configuration.execution.sharding == "optimizer" else 1
-        flat = None if self._fsdp else flatten(list(self._parts.values()), replicas)
-        ranks = Ranks(gang.group("dp"), gang.group("tp"), gang.group("pp"))
+        parts, execution = list(self._parts.values()), configuration.execution
+        shares = configuration.layout.dp * gang.cp if execution.sharding == "optimizer" else 1
+        flats = [] if self._fsdp else flatten(parts, shares, max(1, shares // execution.ep))
+        ranks = Ranks(
+            gang.group(DATA),
+            gang.group("tp"),
+            gang.group("pp"),
+            gang.group("cp"),
+            gang.same_experts,
+            gang.same_experts_and_samples,
+        )
+        spread = spread_experts(parts)
         preconditioner = AdamPreconditioner() if recipe.noise == "adam" else None
         self.gradients = GradientAccumulator(
-            list(self._parts.values()),
+            parts,
             ranks,
-            shard=replicas > 1,
+            shard=shares > 1,
             every=recipe.noise_every,
             summed=self._tied_over_stages(),
             preconditioner=preconditioner,
+            experts=[parameter for each in spread for parameter in each.experts.parameters()],
         )
+        for each in spread:
+            each.hear = self.gradients.apart
         self._named = self._name_parameters()
-        self._optimizer = AdamW(self._named, self.gradients, flat, weight_decay=recipe.weight_decay)
+        offload = execution.offload == "host"
+        self._optimizer = AdamW(self._named, self.gradients, flats, weight_decay=recipe.weight_decay, offload=offload)
         if preconditioner is not None:
             preconditioner.follow(self._optimizer)
         self._loss = loss_of_logits(self.gang)
@@ -103,26 +118,28 @@ class Parallel:
         model = [each.renamed(f"model.{each.name}", each.tensor) for each in self._parameters()]
         return model + self._optimizer.tiles()
 
-    def train(self, tokens: Tensor, pace: Callable[[float, int], None] = lambda *_: None) -> None:
-        """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens. `pace` is told when
-        each micro-batch began, where they run one by one."""
+    def train(self, tokens: Tensor, first: int, pace: Callable[[float, int], None] = lambda *_: None) -> None:
+        """Forward and backward of this replica's share of a step, (samples, seq_len + 1) tokens of the samples from
+        `first` on. `pace` is told when each micro-batch began, where they run one by one."""
+        inputs, targets = self._share(tokens)
         with cut_by_vocabulary(self.gang), self._precision():
             if self._pipeline is not None:
                 count = self.configuration.accumulation() or 0
-                losses: list[Tensor | None] = list(self._pipeline.train(tokens))
+                losses: list[Tensor | None] = list(self._pipeline.train(inputs, targets, first))
                 for each in losses or [None] * count:
                     self.gradients.end_micro_batch(each)
                 return
             (part,) = self._parts.values()
-            micro_batches = torch.split(tokens, self.configuration.micro_batch)
-            for number, samples in enumerate(micro_batches, start=1):
+            size = self.configuration.micro_batch
+            for at in range(0, len(tokens), size):
                 began = time.monotonic()
                 if self._fsdp and self.configuration.execution.sharding == "gradients":
-                    part.set_reshard_after_backward(number == len(micro_batches))  # type: ignore[operator]
-                loss = self._loss(part(samples[:, :-1]), samples[:, 1:])
+                    part.set_reshard_after_backward(at + size == len(tokens))  # type: ignore[operator]
+                samples = range(first + at, first + at + size)
+                loss = self._loss(part(inputs[at : at + size], samples), targets[at : at + size])
                 loss.backward()  # type: ignore[no-untyped-call]
                 self.gradients.end_micro_batch(loss)
-                pace(began, len(samples))
+                pace(began, size)
 
     def reduce(self, extra: list[float]) -> Reduced:
         """The step's mean gradient, loss and noise, the same on all ranks; `extra` is summed over them."""
@@ -149,20 +166,19 @@ class Parallel:
         share = -(-share // layout.pp) * layout.pp  # the schedules want a multiple of the stages
         own = range(self.replica * share, (self.replica + 1) * share)
         first, last = own.start * EVALUATED_AT_ONCE, own.stop * EVALUATED_AT_ONCE
-        tokens = read(range(first, last))
+        inputs, targets = self._share(read(range(first, last)))
         with cut_by_vocabulary(self.gang), self._precision():
             if self._pipeline is not None:
                 schedule = self._schedule(EVALUATED_AT_ONCE, share)
                 assert schedule is not None
-                losses = schedule.evaluate(tokens)
+                losses = schedule.evaluate(inputs, targets)
             else:
                 (part,) = self._parts.values()
-                losses = [
-                    self._loss(part(each[:, :-1]), each[:, 1:]) for each in torch.split(tokens, EVALUATED_AT_ONCE)
-                ]
+                both = (torch.split(each, EVALUATED_AT_ONCE) for each in (inputs, targets))
+                losses = [self._loss(part(entering), wanted) for entering, wanted in zip(*both, strict=True)]
         counted = [loss.double() for number, loss in zip(own, losses, strict=False) if number < micro_batches]
-        total = torch.stack(counted).sum() / layout.tp if counted else torch.zeros((), dtype=torch.float64)
-        total = total.to(self.device)
+        total = torch.stack(counted).sum() if counted else torch.zeros((), dtype=torch.float64)
+        total = total.to(self.device) / (layout.tp * self.gang.cp)
         if self.gang.mesh is not None:
             torch.distributed.all_reduce(total)
         return float(total) / micro_batches
@@ -172,6 +188,13 @@ class Parallel:
         self.gradients.close()
         self._pipeline = None
         self._parts, self._named = {}, {}
+
+    def _share(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """This rank's positions of (samples, seq_len + 1) tokens, and what is to be foretold at each."""
+        if self.gang.cp == 1:
+            return tokens[:, :-1], tokens[:, 1:]
+        positions = next(iter(self._parts.values())).positions.to(tokens.device)
+        return tokens[:, positions], tokens[:, positions + 1]
 
     def _parameters(self) -> list[Tile]:
         return [tile_of(name, parameter) for name, parameter in self._named.items()]

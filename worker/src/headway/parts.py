@@ -9,10 +9,13 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+from headway.dropout import Dropout
+from headway.experts import Experts, Spread
 from headway.flops import ModelShape
-from headway.gang import Gang
+from headway.gang import DATA, Gang
 from headway.message import Configuration, Execution
 from headway.model import Decoder
+from headway.ring import Ring
 from headway.torch.ranks import as_dtensor, local
 
 SCHEDULES = ("1f1b", "gpipe", "breadth_first")
@@ -28,24 +31,30 @@ class CannotRun(Exception):
 def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     """Raises CannotRun where this trainer cannot train the model so."""
     layout, execution = configuration.layout, configuration.execution
-    if min(layout.dp, layout.tp, layout.pp, execution.vpp) < 1:
+    if min(layout.dp, layout.tp, layout.pp, execution.cp, execution.ep, execution.vpp) < 1:
         raise CannotRun(f"{configuration} has a degree below 1")
-    tp, stages = layout.tp, layout.pp * execution.vpp
+    tp, cp, ep, stages = layout.tp, execution.cp, execution.ep, layout.pp * execution.vpp
     wrong = {
-        f"{layout} is not for {world} ranks": layout.ranks() != world,
+        f"{configuration} is not for {world} ranks": configuration.ranks() != world,
         f"{configuration} does not divide": configuration.accumulation() is None,
-        "context and expert parallelism are not in this trainer": execution.cp != 1 or execution.ep != 1,
-        "this trainer keeps its optimizer states on the device": execution.offload != "none",
+        f"ep {ep} does not divide {shape.experts} experts and dp x cp {layout.dp * cp}": ep > 1
+        and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp * cp % ep != 0),
+        f"neither of ep {ep} and cp {cp} divides the other": ep % cp != 0 and cp % ep != 0,
+        "experts that are spread (ep) are not sharded by FSDP2 besides": ep > 1
+        and execution.sharding in ("gradients", "parameters"),
+        f"cp {cp} does not divide the sequence into two chunks for each rank": cp > 1 and shape.seq_len % (2 * cp) != 0,
+        "this trainer takes optimizer states to the host and not to disks": execution.offload == "disk",
         f"tp {tp} does not divide heads, key-value heads, feed-forward and vocabulary": any(
             size % tp for size in (shape.heads, shape.kv_heads, shape.ffn_hidden, shape.vocab)
         ),
-        f"tp {tp} does not divide the sequence": execution.sequence_parallel and shape.seq_len % tp != 0,
+        f"tp {tp} does not divide the sequence": execution.sequence_parallel and shape.seq_len // cp % tp != 0,
         f"{shape.layers} layers are too few for {stages} stages": shape.layers < stages,
         "chunks of layers need a pipeline, and a schedule that interleaves": execution.vpp > 1
         and (layout.pp == 1 or execution.schedule == "gpipe"),
         f"unknown words in {execution}": execution.schedule not in SCHEDULES
         or execution.sharding not in SHARDINGS
-        or execution.recompute not in RECOMPUTES,
+        or execution.recompute not in RECOMPUTES
+        or execution.offload not in OFFLOADS,
         "a tied model's pipeline cannot be fully sharded": shape.tied
         and layout.pp > 1
         and fully_sharded(configuration),
@@ -67,7 +76,7 @@ def import_for(configurations: Iterable[Configuration]) -> None:
     for each in configurations:
         if each.layout.pp > 1:
             modules.append("headway.pipeline")
-        if each.layout.tp > 1 or each.execution.sharding in ("gradients", "parameters"):
+        if each.layout.tp > 1 or each.execution.cp > 1 or each.execution.sharding in ("gradients", "parameters"):
             # Taking a part of a mesh imports the compiler, though nothing here is compiled.
             modules += ["torch.distributed.tensor.parallel", "torch.distributed.fsdp", "torch._dynamo"]
     for module in modules:
@@ -76,7 +85,8 @@ def import_for(configurations: Iterable[Configuration]) -> None:
 
 def fully_sharded(configuration: Configuration) -> bool:
     """Whether FSDP2 reduces the gradients, instead of the accumulator."""
-    return configuration.layout.dp > 1 and configuration.execution.sharding in ("gradients", "parameters")
+    layout, execution = configuration.layout, configuration.execution
+    return layout.dp * execution.cp > 1 and execution.sharding in ("gradients", "parameters")
 
 
 def stage_layers(layers: int, stages: int) -> list[range]:
@@ -86,7 +96,9 @@ def stage_layers(layers: int, stages: int) -> list[range]:
     return [range(start, end) for start, end in zip(starts, starts[1:], strict=False)]
 
 
-def build(shape: ModelShape, configuration: Configuration, gang: Gang, bf16: bool) -> dict[int, Decoder]:
+def build(
+    shape: ModelShape, configuration: Configuration, gang: Gang, bf16: bool, dropout: Dropout
+) -> dict[int, Decoder]:
     """This rank's parts by stage, their parameters on the device and not yet set."""
     layout, execution = configuration.layout, configuration.execution
     stages = stage_layers(shape.layers, layout.pp * execution.vpp)
@@ -95,9 +107,16 @@ def build(shape: ModelShape, configuration: Configuration, gang: Gang, bf16: boo
     # Memory for a parameter is taken only once its share is known. A tied parameter is one through two modules, and
     # would be two after that.
     device = gang.device if shape.tied else "meta"
+    spread = None if gang.spread is None else Spread(gang.spread, min(execution.ep, execution.cp))
     for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
-        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device)
+        parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device, dropout, spread)
+    shared = gang.group("cp")
+    ring = Ring(shared) if execution.cp > 1 and shared is not None else None
+    positions = between = torch.arange(shape.seq_len) if ring is None else ring.positions(shape.seq_len)
+    if execution.sequence_parallel:
+        between = positions.chunk(layout.tp)[gang.coordinate("tp")]
     for part in parts.values():
+        part.place(positions, between, ring)
         if layout.tp > 1:
             _cut(part, gang, execution)
             part.tie()
@@ -108,21 +127,35 @@ def build(shape: ModelShape, configuration: Configuration, gang: Gang, bf16: boo
     return parts
 
 
-def flatten(parts: list[Decoder], multiple: int) -> Tensor:
-    """Lays the parameters end to end in one buffer and makes them views of it, in the order of `parameters()`; the
-    buffer's size is a multiple of the given number."""
+def spread_experts(parts: Iterable[Decoder]) -> list[Experts]:
+    """Those of which other ranks have others."""
+    modules = (module for part in parts for module in part.modules())
+    return [module for module in modules if isinstance(module, Experts) and module.spread is not None]
+
+
+def flatten(parts: list[Decoder], shares: int, expert_shares: int) -> list[Tensor]:
+    """Lays the parameters end to end in one buffer, those of spread experts in another, and makes them views of it, in
+    the order of `parameters()`. The buffers' sizes are multiples of these shares."""
+    experts = {id(parameter) for each in spread_experts(parts) for parameter in each.experts.parameters()}
+    every = {id(parameter): parameter for part in parts for parameter in part.parameters()}
+    common = [parameter for key, parameter in every.items() if key not in experts]
+    flats = [_flatten(parts, common, shares)]
+    if experts:
+        flats.append(_flatten(parts, [every[key] for key in every if key in experts], expert_shares))
+    return flats
+
+
+def _flatten(parts: list[Decoder], parameters: list[nn.Parameter], multiple: int) -> Tensor:
     owners: dict[int, list[tuple[nn.Module, str]]] = {}
-    parameters: dict[int, nn.Parameter] = {}
     for part in parts:
         for module in part.modules():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
                 owners.setdefault(id(parameter), []).append((module, name))
-        parameters.update({id(parameter): parameter for parameter in part.parameters()})
-    pieces = [local(parameter).detach() for parameter in parameters.values()]
+    pieces = [local(parameter).detach() for parameter in parameters]
     total = sum(piece.numel() for piece in pieces)
     flat = torch.zeros(-(-total // multiple) * multiple, device=pieces[0].device)
     at = 0
-    for (key, parameter), piece in zip(parameters.items(), pieces, strict=True):
+    for parameter, piece in zip(parameters, pieces, strict=True):
         view = flat[at : at + piece.numel()].view(piece.shape)
         at += piece.numel()
         placed = as_dtensor(parameter)
@@ -136,7 +169,7 @@ def flatten(parts: list[Decoder], multiple: int) -> Tensor:
                 stride=placed.stride(),
             )
         replacement = nn.Parameter(view)
-        for module, name in owners[key]:
+        for module, name in owners[id(parameter)]:
             setattr(module, name, replacement)
     return flat
 
@@ -148,6 +181,7 @@ def _cut(part: Decoder, gang: Gang, execution: Execution) -> None:
     from torch.distributed.tensor.parallel import (
         ColwiseParallel,
         PrepareModuleInput,
+        PrepareModuleInputOutput,
         RowwiseParallel,
         SequenceParallel,
         parallelize_module,
@@ -158,10 +192,21 @@ def _cut(part: Decoder, gang: Gang, execution: Execution) -> None:
     whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     attended = PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None))
     plan: dict[str, object] = {"layers.*.attention": attended, "layers.*.feed_forward": whole}
-    for name in ("attention.query", "attention.key", "attention.value", "feed_forward.gate", "feed_forward.up"):
+    feed_forward, fed = "feed_forward", between
+    if part.shape.experts:
+        # Every rank routes all tokens, by the same bits, and has a share of each expert.
+        feed_forward, fed = "feed_forward.experts.*", Replicate()
+        plan["layers.*.feed_forward"] = PrepareModuleInputOutput(
+            input_layouts=(between,),
+            desired_input_layouts=(Replicate(),),
+            use_local_input=True,
+            output_layouts=Replicate(),
+            desired_output_layouts=between,
+        )
+    for name in ("attention.query", "attention.key", "attention.value", f"{feed_forward}.gate", f"{feed_forward}.up"):
         plan[f"layers.*.{name}"] = ColwiseParallel()
-    for name in ("attention.out", "feed_forward.down"):
-        plan[f"layers.*.{name}"] = RowwiseParallel(output_layouts=between)
+    plan["layers.*.attention.out"] = RowwiseParallel(output_layouts=between)
+    plan[f"layers.*.{feed_forward}.down"] = RowwiseParallel(output_layouts=fed)
     if sequence:
         plan["layers.*.attention_norm"] = plan["layers.*.feed_forward_norm"] = SequenceParallel()
     if part.embeds:
@@ -183,5 +228,5 @@ def _share_out(part: Decoder, gang: Gang, execution: Execution, bf16: bool) -> N
     )
     again = execution.sharding == "parameters"
     for layer in part.layers.values():
-        fully_shard(layer, mesh=gang.part("dp"), reshard_after_forward=again, mp_policy=policy)
-    fully_shard(part, mesh=gang.part("dp"), reshard_after_forward=again, mp_policy=policy)
+        fully_shard(layer, mesh=gang.part(DATA), reshard_after_forward=again, mp_policy=policy)
+    fully_shard(part, mesh=gang.part(DATA), reshard_after_forward=again, mp_policy=policy)

@@ -4,6 +4,7 @@ the micro-batch or their number changes, which costs no step."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -65,20 +66,22 @@ class Pipeline:
             # flight.
             self._schedule = ScheduleGPipe(stages[0], **arguments)
 
-    def train(self, tokens: Tensor) -> list[Tensor]:
-        """Forward and backward; the micro-batches' losses where this rank has the last stage, else nothing."""
-        return self._run(self._schedule.step, tokens)
+    def train(self, inputs: Tensor, targets: Tensor, first: int) -> list[Tensor]:
+        """Forward and backward of the samples from `first` on; the micro-batches' losses where this rank has the last
+        stage, else nothing."""
+        starts = range(first, first + len(inputs), self._micro_batch)
+        samples = [{"samples": range(start, start + self._micro_batch)} for start in starts]
+        return self._run(partial(self._schedule.step, kwarg_mbs=samples), inputs, targets)
 
-    def evaluate(self, tokens: Tensor) -> list[Tensor]:
+    def evaluate(self, inputs: Tensor, targets: Tensor) -> list[Tensor]:
         """Forward only."""
-        return self._run(self._schedule.eval, tokens)
+        return self._run(self._schedule.eval, inputs, targets)
 
-    def _run(self, step: Callable[..., object], tokens: Tensor) -> list[Tensor]:
-        micro_batches = torch.split(tokens, self._micro_batch)
+    def _run(self, step: Callable[..., object], inputs: Tensor, targets: Tensor) -> list[Tensor]:
         losses: list[Tensor] = []
         step(
-            arg_mbs=[(each[:, :-1],) for each in micro_batches] if self._first else None,
-            target_mbs=[each[:, 1:] for each in micro_batches] if self._last else None,
+            arg_mbs=[(each,) for each in torch.split(inputs, self._micro_batch)] if self._first else None,
+            target_mbs=list(torch.split(targets, self._micro_batch)) if self._last else None,
             losses=losses if self._last else None,
             return_outputs=False,
         )
@@ -86,13 +89,14 @@ class Pipeline:
 
     def _sample(self, part: Decoder, configuration: Configuration, stream: torch.dtype, entering: bool) -> Tensor:
         """The shape and type of what enters or leaves a stage on this rank, without memory."""
-        shape, tp = part.shape, configuration.layout.tp
+        shape, tp, length = part.shape, configuration.layout.tp, len(part.positions)
         if entering and part.embeds:
-            return torch.empty(self._micro_batch, shape.seq_len, dtype=torch.long, device="meta")
+            return torch.empty(self._micro_batch, length, dtype=torch.long, device="meta")
         if not entering and part.projects:
             product = torch.float32 if stream == torch.float32 else torch.bfloat16
-            size = (self._micro_batch, shape.seq_len, shape.vocab // tp)
+            size = (self._micro_batch, length, shape.vocab // tp)
             return torch.empty(size, dtype=product, device="meta", requires_grad=True)
-        length = shape.seq_len // tp if configuration.execution.sequence_parallel else shape.seq_len
+        if configuration.execution.sequence_parallel:
+            length //= tp
         size = (self._micro_batch, length, shape.hidden)
         return torch.empty(size, dtype=stream, device="meta", requires_grad=True)

@@ -19,6 +19,8 @@ from headway.parallel import Parallel
 from headway.saver import PROGRESS_FILE
 
 Item = TypeVar("Item")
+_UNTOLD = {"experts": 0, "active_experts": 0}
+"""Of models whose checkpoints say nothing of it."""
 
 
 def choose(environment: Environment, group: dist.ProcessGroup | None) -> tuple[str, Manifest] | None:
@@ -57,7 +59,8 @@ def verified(path: str, group: dist.ProcessGroup | None) -> Manifest:
 def fill(path: str, parallel: Parallel, shape: ModelShape, group: dist.ProcessGroup | None) -> dict[str, Any]:
     """Reads model and optimizer from a checkpoint that was verified; returns what it holds beside tensors."""
     state = _scalars(path)
-    if state.get("model") != asdict(shape):
+    model = state.get("model")
+    if not isinstance(model, dict) or _UNTOLD | model != asdict(shape):
         raise CheckpointError(f"{path} is of another model")
     sharded.read(path, parallel.tiles(), group)
     parallel.optimizer_steps = int(state["optimizer_steps"])

@@ -24,7 +24,7 @@ def mean_gradient(
     samples = configuration.global_batch // configuration.layout.dp
     first = samples_seen + parallel.replica * samples
     # This replica's share: consecutive samples of the global order.
-    parallel.train(batches.training(range(first, first + samples)), pacer.after_micro_batch)
+    parallel.train(batches.training(range(first, first + samples)), first, pacer.after_micro_batch)
     if configuration.layout.pp > 1:
         pacer.after_pipeline(started, samples, samples // configuration.micro_batch)
     reducing = time.monotonic()

@@ -18,7 +18,6 @@ import torch
 import headway
 from headway import resume
 from headway.batches import Batches
-from headway.tiles import staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -35,6 +34,7 @@ from headway.parts import CannotRun, check, import_for
 from headway.reshard import exchange
 from headway.saver import Saver
 from headway.stepping import mean_gradient
+from headway.tiles import staged
 from headway.torch import Reduced
 from headway.window import StepSummary, StepWindow
 
@@ -66,6 +66,7 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         options.weight_decay,
         options.clip,
         options.precision == "bf16",
+        options.dropout,
         options.noise,
         options.noise_every,
     )
@@ -94,9 +95,9 @@ class _Training:
         joined = time.monotonic()
 
         self._recipe = recipe_of(options)
-        self._parallel = Parallel(self._recipe, configuration, self._gangs.of(configuration.layout))
+        self._parallel = Parallel(self._recipe, configuration, self._gangs.of(configuration))
         scale = self._environment.lr_scale if self._environment else 1.0
-        self._learning_rate = LearningRate(options.lr, options.warmup_steps, scale)
+        self._learning_rate = LearningRate(options.rate, scale)
         self._step, self._samples_seen = 0, 0
         self._start()
         self._learning_rate.aim(scale)
@@ -146,9 +147,9 @@ class _Training:
         reduced = mean_gradient(self._parallel, self._batches, self._samples_seen, self._pacer, self._ask)
         if reduced is None:
             return None
-        self._parallel.update(reduced, self._learning_rate.next(self._step))
         self._step += 1
         self._samples_seen += configuration.global_batch
+        self._parallel.update(reduced, self._learning_rate.next(self._samples_seen))
         summary = StepSummary(
             step=self._step,
             steps=1,
@@ -224,7 +225,7 @@ class _Training:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
         staging = time.monotonic()
-        gang = self._gangs.of(configuration.layout)
+        gang = self._gangs.of(configuration)
         grouping = time.monotonic()
         self._parallel = Parallel(self._recipe, configuration, gang)
         building = time.monotonic()

@@ -64,9 +64,9 @@ class StepWindow:
 def _mean(samples: list[NoiseSample]) -> NoiseSample | None:
     if not samples:
         return None
-    return NoiseSample(
-        small_sqr=sum(sample.small_sqr for sample in samples) / len(samples),
-        big_sqr=sum(sample.big_sqr for sample in samples) / len(samples),
-        small_batch=samples[0].small_batch,
-        big_batch=samples[0].big_batch,
-    )
+    variance = sum(sample.variance() for sample in samples) / len(samples)
+    gradient_sqr = sum(sample.gradient_sqr() for sample in samples) / len(samples)
+    # With unequal micro-batches each step's squares are of other batches, and only what is estimated from them can be
+    # averaged. At the smallest of these no square is below the steps' own, so none is negative.
+    small_batch = min(sample.small_batch for sample in samples)
+    return NoiseSample.of(variance, gradient_sqr, small_batch, min(sample.big_batch for sample in samples))

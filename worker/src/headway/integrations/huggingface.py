@@ -6,7 +6,8 @@
 
 It listens through Accelerate's gradient clipping, which the Trainer calls at each step while the gradients are still
 whole, and through a callback. Gradients over several device meshes (tensor parallelism) are clipped elsewhere; such a
-step is reported without its noise. The Trainer's batch sizes are its own arguments: give it the launch's.
+step is reported without its noise. Micro-batches whose losses are of differing numbers of labels are weighted by them.
+The Trainer's batch sizes are its own arguments: give it the launch's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState,
 
 import headway
 from headway.torch import Asked, StepReporter
+from headway.torch.sizes import IGNORED
 
 
 def follow(trainer: Trainer, sequence_length: int, every: int = 4, handle_sigterm: bool = True) -> str | None:
@@ -48,6 +50,9 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         self._reporter: StepReporter | None = None
         self._asked = Asked()
         self._loss: Tensor | None = None
+        self._sequences: list[int] = []
+        self._labels: list[Tensor] = []
+        self._divisor: Tensor | int | None = None
         self._measured = False
 
     def on_train_begin(
@@ -61,12 +66,14 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             every=self._every,
         )
         self._reporter.step = state.global_step
-        self._trainer.training_step = self._noting_the_loss(self._trainer.training_step)
+        self._trainer.training_step = self._noting_each(self._trainer.training_step)
         accelerator = self._trainer.accelerator
         accelerator.clip_grad_norm_ = self._measuring_first(accelerator.clip_grad_norm_)
 
     def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._loss, self._measured = None, False
+        self._loss, self._divisor, self._measured = None, None, False
+        self._sequences.clear()
+        self._labels.clear()
 
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -102,11 +109,17 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         if self._asked.stop:
             sys.exit(self._reporter.stopped())
 
-    def _noting_the_loss(self, training_step: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """Each micro-batch's share of the step's mean loss."""
+    def _noting_each(self, training_step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Each micro-batch's share of the step's mean loss, its sequences, and how many labels its loss is of."""
 
-        def noting(*arguments: Any, **keywords: Any) -> Tensor:
-            loss = training_step(*arguments, **keywords)
+        def noting(model: Any, inputs: Any, divisor: Tensor | int | None = None, *more: Any) -> Tensor:
+            labels = inputs.get("shift_labels", inputs.get("labels"))
+            if isinstance(labels, Tensor):
+                shifts = "shift_labels" not in inputs and getattr(self._trainer, "_loss_shifts_labels", True)
+                self._sequences.append(len(labels))
+                self._labels.append(((labels[..., 1:] if shifts else labels) != IGNORED).sum())
+            self._divisor = divisor
+            loss = training_step(model, inputs, divisor, *more)
             self._loss = loss if self._loss is None else self._loss + loss
             return loss
 
@@ -132,8 +145,24 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         accumulation = self._trainer.current_gradient_accumulation_steps
         scaler = getattr(self._trainer.accelerator, "scaler", None)
         scale = scaler.get_scale() if scaler is not None else 1.0
-        self._asked = self._reporter.end_step(self._loss, accumulation, scale / accumulation, gradient_norm)
+        sequences, tokens = None, None
+        scales: float | list[float] = scale / accumulation
+        if len(self._sequences) == accumulation:
+            sequences = self._sequences
+            if self._reporter.meter.measuring:
+                tokens = torch.stack(self._labels).tolist()
+                scales = self._scales(tokens, scale)
+        self._asked = self._reporter.end_step(self._loss, accumulation, scales, gradient_norm, sequences, tokens)
         self._measured = True
+
+    def _scales(self, tokens: list[int], scale: float) -> float | list[float]:
+        """The factor on each micro-batch's mean loss: the Trainer sums losses and divides by all labels of the step
+        where the model lets it, and means by the accumulation elsewhere."""
+        if self._divisor is None:
+            return scale / len(tokens)
+        arguments = self._trainer.args
+        processes = self._trainer.accelerator.num_processes if arguments.average_tokens_across_devices else 1
+        return [scale * processes * each / float(self._divisor) for each in tokens]
 
 
 def _move(source: Path, target: Path) -> None:

@@ -37,8 +37,8 @@ def options(arguments: list[str] | None) -> argparse.Namespace:
         dest="tried",
         action="append",
         metavar="WORD=VALUE,...",
-        help="a configuration, as what differs from the options above: tp, pp, vpp, schedule, sharding, recompute, "
-        "sequence_parallel, micro_batch, global_batch; may be repeated",
+        help="a configuration, as what differs from the options above: tp, pp, cp, ep, vpp, schedule, sharding, "
+        "recompute, offload, sequence_parallel, micro_batch, global_batch; may be repeated",
     )
     asked.add_argument("--untimed", type=int, default=3, help="steps before the timed ones")
     asked.add_argument("--timed", type=int, default=10)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from headway import resume
 from headway.batches import Batches
-from headway.tiles import restore, staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -39,6 +38,7 @@ from headway.probe.critical import (
 )
 from headway.probe.told import write_json
 from headway.stepping import mean_gradient
+from headway.tiles import restore, staged
 from headway.training import CANNOT_RUN, EVALUATED, recipe_of
 
 
@@ -83,7 +83,7 @@ class _Probe:
         self._pacer = Pacer(options.shape, self._baseline, None, None)
         # A branch has few steps: each is measured.
         recipe = replace(recipe_of(options), noise_every=1)
-        self._parallel = Parallel(recipe, self._baseline, Gangs(device).of(self._baseline.layout))
+        self._parallel = Parallel(recipe, self._baseline, Gangs(device).of(self._baseline))
         manifest = resume.verified(options.checkpoint, control)
         state = resume.fill(options.checkpoint, self._parallel, options.shape, control)
         self._start = _Start(manifest.samples_seen, manifest.step, float(state["learning_rate"]["target"]))
@@ -96,7 +96,7 @@ class _Probe:
             f"branching at step {self._start.step}, {self._start.samples_seen} samples: {len(self._factors)} branches "
             f"of {self._samples} samples, {self._samples * seq_len} tokens each"
         )
-        branches, noise = [], Noise(None, None)
+        branches, noise = [], Noise.none("the baseline was not trained")
         try:
             for k in self._factors:
                 branch, measured = self._branch(k)
@@ -113,7 +113,7 @@ class _Probe:
             print(table(branches, judgement))
             print(f"accepted up to a loss ({self._options.judge_by}) of {judgement.bar:.4f}")
             if noise.tokens is not None:
-                print(f"φ = {noise.tokens:.4g} ± {noise.standard_error:.2g} tokens along the baseline")
+                print(f"φ = {noise.tokens:.4g} tokens along the baseline, {noise.low:.4g} to {noise.high:.4g} at 95 %")
             for each in judgement.warnings:
                 print(f"warning: {each}")
             print(judgement.line(), flush=True)
@@ -127,7 +127,7 @@ class _Probe:
         configuration = self._branched(k)
         self._parallel.configure(configuration)
         factor = learning_rate_factor(self._options.lr_scaling, k)
-        schedule = LearningRate(self._options.lr, self._options.warmup_steps, self._start.scale * factor)
+        schedule = LearningRate(self._options.rate, self._start.scale * factor)
         average, measured = NoiseAverage(float(self._samples)), 0
         losses: list[float] = []
         rate = 0.0
@@ -141,8 +141,7 @@ class _Probe:
                 break
             if reduced.extra[0] > 0.0:
                 raise _Terminated
-            # By samples, not by its own steps: a warm-up that goes on is as far in every branch.
-            rate = schedule.next(self._start.step + done // self._baseline.global_batch)
+            rate = schedule.next(self._start.samples_seen + done + configuration.global_batch)
             self._parallel.update(reduced, rate)
             losses.append(reduced.loss)
             sample = reduced.noise if self._options.noise == "raw" else reduced.preconditioned
@@ -155,9 +154,7 @@ class _Probe:
         evaluation = None if diverged else self._parallel.evaluate(self._batches.held_out, EVALUATED)
         branch = Branch.of(k, configuration.global_batch, rate, losses, evaluation)
         self._say(f"k = {k}: loss {branch.loss:.4f} after {branch.steps} steps")
-        estimate = average.estimate()
-        sequences, error = (estimate.sequences, estimate.standard_error) if estimate else (None, None)
-        return branch, usable_noise(sequences, error, measured, self._options.seq_len)
+        return branch, usable_noise(average.estimate(), measured, self._options.seq_len)
 
     def _ask(self, _: float) -> list[float]:
         return [float(self._termination.requested)]

@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headway.noise import NoiseScale
+
 SMOOTHING = 0.5
 TOLERANCE = 0.01
 LEAST_STEPS = 4
 """Of the largest batch: with fewer, the smoothed loss would still hold losses from before the branch."""
 _LEAST_SAMPLES = 5
-_LARGEST_ERROR = 1.0
 
 
 def factors(limit: int) -> list[int]:
@@ -77,21 +78,27 @@ class Noise:
     """φ along the baseline, in tokens, or why there is none that could be used."""
 
     tokens: float | None
-    standard_error: float | None
+    low: float | None
+    """With `high`, its interval at 95 %."""
+    high: float | None
     why_not: str | None = None
 
+    @staticmethod
+    def none(why: str) -> Noise:
+        return Noise(None, None, None, why)
 
-def usable_noise(sequences: float | None, error: float | None, samples: int, seq_len: int) -> Noise:
+
+def usable_noise(estimate: NoiseScale | None, samples: int, seq_len: int) -> Noise:
     """As strict as the scheduler is with a job's reports."""
     if samples == 0:
-        return Noise(None, None, "no step had two small batches to compare: a smaller micro-batch is needed")
+        return Noise.none("no step had two small batches to compare: a smaller micro-batch is needed")
     if samples < _LEAST_SAMPLES:
-        return Noise(None, None, f"only {samples} steps measured it, {_LEAST_SAMPLES} are needed")
-    if sequences is None or sequences <= 0.0 or error is None:
-        return Noise(None, None, "the gradient is drowned in its noise")
-    if error >= _LARGEST_ERROR * sequences:
-        return Noise(None, None, f"its standard error is {error / sequences:.0%} of it")
-    return Noise(sequences * seq_len, error * seq_len)
+        return Noise.none(f"only {samples} steps measured it, {_LEAST_SAMPLES} are needed")
+    if estimate is None or estimate.sequences <= 0.0:
+        return Noise.none("the gradient is drowned in its noise")
+    if math.isinf(estimate.high):
+        return Noise.none(f"nothing bounds it from above, only from below: {estimate.low * seq_len:.4g} tokens")
+    return Noise(*(sequences * seq_len for sequences in (estimate.sequences, estimate.low, estimate.high)))
 
 
 @dataclass(frozen=True)

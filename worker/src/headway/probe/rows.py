@@ -15,8 +15,8 @@ from headway.message import Configuration, Layout
 
 _GIB = float(1 << 30)
 _SHARING = {"none": "ddp", "optimizer": "zero1", "gradients": "zero2", "parameters": "fsdp-zero3"}
-_DEGREES, _BATCHES = ("tp", "pp"), ("micro_batch", "global_batch")
-_WORDS = ("vpp", "schedule", "sharding", "recompute", "sequence_parallel")
+_NUMBERS = ("tp", "pp", "cp", "ep", "vpp", "micro_batch", "global_batch")
+_WORDS = ("schedule", "sharding", "recompute", "offload")
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,19 @@ def varied(base: Configuration, changes: str, world: int) -> Configuration:
     told: dict[str, str] = {}
     for change in filter(None, changes.split(",")):
         word, equals, value = change.partition("=")
-        if not equals or word not in (*_DEGREES, *_BATCHES, *_WORDS):
-            raise ValueError(f"{change!r} is not one of {', '.join((*_DEGREES, *_BATCHES, *_WORDS))} = value")
+        if not equals or word not in (*_NUMBERS, *_WORDS, "sequence_parallel"):
+            known = ", ".join((*_NUMBERS, *_WORDS, "sequence_parallel"))
+            raise ValueError(f"{change!r} is not one of {known} = value")
         told[word] = value
-    numbers = {word: int(value) for word, value in told.items() if word in (*_DEGREES, *_BATCHES, "vpp")}
+    numbers = {word: int(value) for word, value in told.items() if word in _NUMBERS}
     tp, pp = numbers.get("tp", base.layout.tp), numbers.get("pp", base.layout.pp)
-    execution: dict[str, Any] = {word: told[word] for word in ("schedule", "sharding", "recompute") if word in told}
-    if "vpp" in numbers:
-        execution["vpp"] = numbers["vpp"]
+    cp = numbers.get("cp", base.execution.cp)
+    execution: dict[str, Any] = {word: told[word] for word in _WORDS if word in told}
+    execution |= {word: numbers[word] for word in ("cp", "ep", "vpp") if word in numbers}
     if "sequence_parallel" in told:
         execution["sequence_parallel"] = told["sequence_parallel"].lower() in ("true", "1")
     return Configuration(
-        Layout(max(1, world // max(1, tp * pp)), tp, pp),
+        Layout(max(1, world // max(1, tp * pp * cp)), tp, pp),
         numbers.get("micro_batch", base.micro_batch),
         numbers.get("global_batch", base.global_batch),
         replace(base.execution, **execution),
@@ -132,9 +133,9 @@ def to_csv(setting: Setting, outcomes: Iterable[Outcome]) -> str:
 
 
 _COLUMNS: Sequence[str] = (
-    "source,model,params_b,layers,hidden,heads,kv_heads,ffn_hidden,gated,vocab,tied,seq_len,gpu,gpus_per_node,num_gpus,"
-    "tp,pp,cp,dp,vpp,schedule,micro_batch,grad_accum,global_batch,dp_mode,seq_par,recompute,flash,precision,framework,"
-    "step_time_s,tokens_per_s_per_gpu,peak_mem_gb,status,measured,row_id"
+    "source,model,params_b,layers,hidden,heads,kv_heads,ffn_hidden,gated,experts,active_experts,vocab,tied,seq_len,"
+    "gpu,gpus_per_node,num_gpus,tp,pp,cp,ep,dp,vpp,schedule,micro_batch,grad_accum,global_batch,dp_mode,seq_par,"
+    "recompute,flash,precision,framework,step_time_s,tokens_per_s_per_gpu,peak_mem_gb,status,measured,row_id"
 ).split(",")
 
 
@@ -151,22 +152,25 @@ def _row(setting: Setting, number: int, outcome: Outcome) -> dict[str, object]:
         "kv_heads": shape.kv_heads,
         "ffn_hidden": shape.ffn_hidden,
         "gated": int(shape.gated),
+        "experts": shape.experts,
+        "active_experts": shape.active_experts,
         "vocab": shape.vocab,
         "tied": int(shape.tied),
         "seq_len": shape.seq_len,
         "gpu": setting.gpu_type,
         "gpus_per_node": setting.gpus_per_node,
-        "num_gpus": layout.ranks(),
+        "num_gpus": one.ranks(),
         "tp": layout.tp,
         "pp": layout.pp,
         "cp": execution.cp,
+        "ep": execution.ep,
         "dp": layout.dp,
         "vpp": execution.vpp,
         "schedule": execution.schedule,
         "micro_batch": one.micro_batch,
         "grad_accum": one.accumulation(),
         "global_batch": one.global_batch,
-        "dp_mode": _SHARING[execution.sharding],
+        "dp_mode": _SHARING[execution.sharding] + ("" if execution.offload == "none" else "-offload"),
         "seq_par": int(execution.sequence_parallel),
         "recompute": execution.recompute,
         "flash": 1,
@@ -180,7 +184,7 @@ def _row(setting: Setting, number: int, outcome: Outcome) -> dict[str, object]:
         peak = outcome.timed.memory_peak
         row |= {
             "step_time_s": f"{outcome.timed.quartiles()[1]:.6g}",
-            "tokens_per_s_per_gpu": f"{rate / layout.ranks():.6g}",
+            "tokens_per_s_per_gpu": f"{rate / one.ranks():.6g}",
             "peak_mem_gb": "" if peak is None else f"{peak / _GIB:.4f}",
             "measured": "step_time" if peak is None else "step_time, mem",
         }

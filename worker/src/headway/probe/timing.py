@@ -71,10 +71,10 @@ def _timed(
     join(device)
     control = control_group(device)
     batches = Batches(corpus, device)
-    parallel = Parallel(recipe_of(options), configuration, Gangs(device).of(configuration.layout))
+    parallel = Parallel(recipe_of(options), configuration, Gangs(device).of(configuration))
     parallel.initialise()
     pacer = Pacer(options.shape, configuration, flops, environment.link_bytes_per_second if environment else None)
-    schedule = LearningRate(options.lr, options.warmup_steps, 1.0)
+    schedule = LearningRate(options.rate, 1.0)
     seconds = []
     for step in range(options.untimed + options.timed):
         began = time.monotonic()
@@ -84,7 +84,7 @@ def _timed(
             raise CannotRun(f"step {step + 1} has no finite loss")
         if reduced.extra[0] > 0.0:
             return None
-        parallel.update(reduced, schedule.next(step))
+        parallel.update(reduced, schedule.next(first + configuration.global_batch))
         if cuda:
             torch.cuda.synchronize(device)
         seconds.append(time.monotonic() - began)

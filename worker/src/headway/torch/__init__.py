@@ -5,11 +5,13 @@ measures. `NoiseMeter` only listens, where DistributedDataParallel, FSDP2 or ano
 is a meter with everything else a script says to the scheduler.
 """
 
-from headway.torch.accumulator import GradientAccumulator, Reduced, Summed, views
+from headway.torch.accumulator import GradientAccumulator, Reduced
 from headway.torch.meter import Measured, NoiseMeter
 from headway.torch.ranks import Ranks, UnknownLayout
 from headway.torch.reporter import Asked, StepReporter
+from headway.torch.spans import views
 from headway.torch.squares import Preconditioner, Unmeasured
+from headway.torch.summed import Summed
 
 __all__ = [
     "Asked",

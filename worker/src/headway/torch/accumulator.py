@@ -2,8 +2,9 @@
 
 Each micro-batch's gradient is squared as autograd delivers it, parameter by parameter, before it joins a flat buffer in
 single precision (in double where any parameter has that); so a step over dp replicas with M micro-batches each yields
-K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces DistributedDataParallel, whose
-reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and only measured here.
+K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces
+DistributedDataParallel, whose reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and
+only measured here.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
-from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, placed_like, unique
+from headway.torch.agreement import Agreement, Amiss
+from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, named, placed_like, unique
+from headway.torch.sizes import Inputs, unequal
+from headway.torch.spans import Span, views
 from headway.torch.squares import (
     EVERY,
     PRECONDITIONED,
@@ -26,9 +30,10 @@ from headway.torch.squares import (
     Piece,
     Preconditioner,
     Squares,
-    StepSquares,
     Unmeasured,
+    sample_of,
 )
+from headway.torch.summed import Summed, all_summed, copies_once_summed
 from headway.torch.unsharded import Rows, sharded_parameters, watch
 
 PENDING_BYTES = 64 << 20
@@ -50,16 +55,6 @@ class Reduced:
     preconditioned: NoiseSample | None = None
 
 
-@dataclass(frozen=True)
-class Summed:
-    """Parameters whose gradient on this rank is only one term of a sum over a group: tied embeddings on the first and
-    the last pipeline stage, or norms of plain tensors under sequence parallelism. The accumulator sums them, and
-    squares the sum of each micro-batch; for that it keeps their micro-batches' gradients until the step's end."""
-
-    parameters: Sequence[nn.Parameter]
-    group: torch.distributed.ProcessGroup
-
-
 @dataclass
 class _Slot:
     """Where one parameter's gradient goes."""
@@ -67,6 +62,7 @@ class _Slot:
     parameter: nn.Parameter
     view: Tensor
     copies: int
+    expert: bool = False
     group: torch.distributed.ProcessGroup | None = None
     terms: list[Tensor] = field(default_factory=list)
 
@@ -88,16 +84,19 @@ class GradientAccumulator:
         every: int = EVERY,
         summed: Sequence[Summed] = (),
         preconditioner: Preconditioner | None = None,
+        experts: Iterable[nn.Parameter] = (),
     ) -> None:
         """`shard`: each replica keeps only its slice of the mean gradient (`mean`, `shard_range`), as a distributed
-        optimizer wants it. `every`: noise is measured at each so manieth step."""
+        optimizer wants it. `every`: noise is measured at each so manieth step. `experts`: parameters of which other
+        ranks hold others (`Ranks.experts`); they are used by way of `apart`."""
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
         parts = list(parts)
         self._modules = [part for part in parts if isinstance(part, nn.Module)]
-        given = [part.parameters() if isinstance(part, nn.Module) else [part] for part in parts]
-        self._given = list(itertools.chain.from_iterable(given))
+        self._named = named(parts)
+        self._given = list(self._named.values())
         self.shard, self._every, self._preconditioner, self._summed = shard, every, preconditioner, summed
+        self._experts = {id(parameter) for parameter in experts}
         self._pending: dict[int, Tensor] = {}
         self._pending_bytes = 0
         self._count = self._steps = 0
@@ -116,25 +115,34 @@ class GradientAccumulator:
         self._trained = self._trained_now()
         everything = unique(self._given)
         sharded = sharded_parameters(self._modules)
-        self.parameters = [parameter for parameter in everything if id(parameter) not in sharded]
         self._fully_sharded = [parameter for parameter in everything if id(parameter) in sharded]
         self._device = local(self._given[0]).device
-        self._allocate()
-        self._slots = {id(slot.parameter): slot for slot in self._slot(self._summed)}
+        self.spans = self._allocate([parameter for parameter in everything if id(parameter) not in sharded])
+        self.parameters = [parameter for span in self.spans for parameter in span.parameters]
+        summed = all_summed(self.parameters, self.ranks, self._summed)
+        self._slots = {id(slot.parameter): slot for slot in self._slot(summed)}
         self._pieces = self._runs()
+        trained = {
+            name: parameter
+            for name, parameter in self._named.items()
+            if parameter.requires_grad and id(parameter) not in self._experts
+        }
+        self._agreement = Agreement(trained, self.ranks, self._device)
         self._hooks = [
             each.register_post_accumulate_grad_hook(self._take)  # type: ignore[no-untyped-call]
             for each in self.parameters
         ]
         self._hooks += watch(self._modules, self._listen)
+        self._inputs = Inputs(self._modules[0], lambda: self.measuring) if self._modules else None
+        self._hooks += [] if self._inputs is None else [self._inputs.handle]
 
     def _trained_now(self) -> list[bool]:
         return [parameter.requires_grad for parameter in self._given]
 
     @torch.no_grad()
     def _look_again(self) -> None:
-        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first micro-batch,
-        when the gradients of what is new have come to lie in `p.grad`."""
+        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first
+        micro-batch, when the gradients of what is new have come to lie in `p.grad`."""
         if self._trained_now() == self._trained:
             return
         if self.shard:
@@ -180,36 +188,51 @@ class GradientAccumulator:
         """Averages over micro-batches and replicas and measures, before any clipping.
 
         `gradient_scale`: the factor every loss was multiplied by, as for half precision. `extra` rides along in the one
-        small all-reduce of the whole world; all ranks must give equally many.
+        small all-reduce of the whole world; all ranks must give equally many. There is no noise where micro-batches are
+        of unequal sizes, as what the first module is given shows.
 
-        Raises RuntimeError where there is nothing to reduce: the optimizer would step on nothing.
+        Raises RuntimeError where there is nothing to reduce: the optimizer would step on nothing; and UnknownLayout at
+        the first step where ranks that are said to hold copies of parameters do not. Later such steps have no noise.
         """
         self._flush()
         self._require_gradients()
         count = self.ranks.replicas * self._count
         measuring = self.measuring
         self._sum_terms(measuring)
-        self._average(count, gradient_scale)
-        head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
+        self._average(gradient_scale)
+        amiss = self._agreement.look(lambda parameter: parameter.grad) if measuring else Amiss()
+        seen = self._inputs.take(self._count) if self._inputs is not None else [0.0, 0.0, 0.0]
+        # Stages are given other inputs: only those of replicas may be compared.
+        compared = seen if self.ranks.pipeline is None else [0.0, 0.0, 0.0]
+        flags = self._losses.new_tensor([float(amiss != Amiss()), float(unequal(seen)), *compared])
+        head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses, *flags]
         tail = self._big(measuring)
         more = torch.tensor(list(extra), dtype=torch.float64).to(self._device)
         packed = torch.cat([torch.stack([*head, *tail]), more])
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
-        small, small_scaled, loss, big, big_scaled, moment, elements, *extra_sums = packed.tolist()
+        small, small_scaled, loss, amiss_on, unequal_on, *others = packed.tolist()
+        (*compared, big, big_scaled, moment, elements), extra_sums = others[:7], others[7:]
         if self._preconditioner is not None and measuring:
             self._preconditioner.learn(moment, elements)
             self._preconditioner.end()
+        if amiss_on and self._steps == 0:
+            raise UnknownLayout(amiss.parameters or amiss.gradients or Unmeasured.NO_COPIES.value)
         self._steps += 1
         unscaled = gradient_scale**2
         sample: NoiseSample | Unmeasured = Unmeasured.NOT_DUE
         scaled: NoiseSample | Unmeasured = Unmeasured.NOT_DUE
-        if measuring:
-            sample = StepSquares(small / unscaled, big).sample(micro_batch, count)
-            scaled = StepSquares(small_scaled / unscaled, big_scaled).sample(micro_batch, count)
+        if measuring and amiss_on:
+            sample = scaled = Unmeasured.NO_COPIES
+        elif measuring and (unequal_on or unequal(compared)):
+            sample = scaled = Unmeasured.UNEQUAL
+        elif measuring:
+            batches = float(micro_batch), float(micro_batch * count)
+            sample = sample_of(small / unscaled / count, big, batches, count)
+            scaled = sample_of(small_scaled / unscaled / count, big_scaled, batches, count)
             self.not_finite += sample is Unmeasured.NOT_FINITE
         return Reduced(
-            loss=loss / count,
+            loss=loss / (count * self.ranks.contexts),
             gradient_sqr=big,
             noise=sample if isinstance(sample, NoiseSample) else None,
             extra=extra_sums,
@@ -222,7 +245,8 @@ class GradientAccumulator:
         """Scales the mean gradient of the whole model down to `max_norm`, after it has been measured."""
         norm = reduced.gradient_sqr**0.5
         if norm > max_norm:
-            self.mean *= max_norm / norm
+            for span in self.spans:
+                span.mean *= max_norm / norm
             for gradient in [*self._reduced_elsewhere(), *self._copied()]:
                 gradient *= max_norm / norm
 
@@ -233,7 +257,8 @@ class GradientAccumulator:
             self._preconditioner.begin()
 
     def _reset(self) -> None:
-        self._flat.zero_()
+        for span in self.spans:
+            span.sums.zero_()
         self._squares.clear()
         self._losses.zero_()
         self._count = 0
@@ -241,25 +266,32 @@ class GradientAccumulator:
         for parameter in itertools.chain(self.parameters, self._fully_sharded):
             parameter.grad = None
 
+    @property
+    def mean(self) -> Tensor:
+        """The mean gradient, or with `shard` this replica's slice; without experts."""
+        return self.spans[0].mean
+
     def shard_range(self) -> tuple[int, int]:
         """Which elements of the parameters laid end to end `mean` holds; the last replica's slice may run past them."""
-        size = self.mean.numel()
-        start = self._data_rank() * size if self.shard else 0
-        return start, start + size
+        return self.spans[0].range()
 
-    def _allocate(self) -> None:
-        total = sum(local(parameter).numel() for parameter in self.parameters)
-        replicas = self.ranks.replicas if self.shard else 1
-        padded = -(-total // replicas) * replicas
-        precise = any(local(parameter).dtype == torch.float64 for parameter in self.parameters)
-        dtype = torch.float64 if precise else torch.float32
-        self._flat = torch.zeros(padded, dtype=dtype, device=self._device)
-        self.mean = self._flat.new_zeros(padded // replicas) if self.shard else self._flat
+    def _allocate(self, parameters: list[nn.Parameter]) -> list[Span]:
+        """Those of all ranks that train the same, and those of experts."""
+        precise = any(local(parameter).dtype == torch.float64 for parameter in parameters)
+        like = torch.zeros(0, dtype=torch.float64 if precise else torch.float32, device=self._device)
+        common = [parameter for parameter in parameters if id(parameter) not in self._experts]
+        experts = [parameter for parameter in parameters if id(parameter) in self._experts]
+        spans = [Span(common, self.ranks.data, len(self.ranks.data_ranks()), self.shard, like)]
+        if experts:
+            spans.append(Span(experts, self.ranks.experts, self.ranks.expert_holders, self.shard, like))
+        return spans
 
     def _slot(self, summed: Sequence[Summed]) -> list[_Slot]:
-        pieces = views(self._flat, [local(parameter) for parameter in self.parameters])
+        pieces: list[Tensor] = []
+        for span in self.spans:
+            pieces += views(span.sums, [local(parameter) for parameter in span.parameters])
         slots = [
-            _Slot(parameter, piece, self.ranks.copies_in_replica(parameter))
+            _Slot(parameter, piece, self.ranks.copies_in_replica(parameter), id(parameter) in self._experts)
             for parameter, piece in zip(self.parameters, pieces, strict=True)
         ]
         by_id = {id(slot.parameter): slot for slot in slots}
@@ -269,27 +301,32 @@ class GradientAccumulator:
                     raise UnknownLayout("a parameter to be summed is not one whose gradient is accumulated here")
                 slot = by_id[id(parameter)]
                 slot.group = each.group
-                # The group's ranks hold copies of one gradient; a tensor-parallel group is counted as such already.
-                if torch.distributed.get_process_group_ranks(each.group) != self._tensor_ranks():
-                    slot.copies *= torch.distributed.get_world_size(each.group)
+                slot.copies = copies_once_summed(parameter, self.ranks, each.group)
         return slots
 
-    def _runs(self) -> list[tuple[int, int, int]]:
-        """Stretches of `mean` of equally many copies over the world: start, end, copies."""
-        first, last = self.shard_range()
-        runs: list[tuple[int, int, int]] = []
-        offset = 0
-        for slot in self._slots.values():
-            start, end = max(offset, first) - first, min(offset + slot.view.numel(), last) - first
-            offset += slot.view.numel()
-            copies = slot.copies if self.shard else slot.copies * self.ranks.replicas
-            if start >= end:
-                continue
-            if runs and runs[-1][2] == copies:
-                runs[-1] = (runs[-1][0], end, copies)
-            else:
-                runs.append((start, end, copies))
+    def _runs(self) -> list[tuple[Tensor, int, int, int]]:
+        """Stretches of means of equally many copies over the world: of which, start, end, copies."""
+        runs: list[tuple[Tensor, int, int, int]] = []
+        for span in self.spans:
+            for each in span.stretches():
+                start, copies = each.mean.start, self._copies_of_mean(self._slots[id(each.parameter)])
+                if runs and runs[-1][0] is span.mean and runs[-1][3] == copies:
+                    start = runs.pop()[1]
+                runs.append((span.mean, start, each.mean.stop, copies))
         return runs
+
+    def _copies_of_mean(self, slot: _Slot) -> int:
+        """On how many ranks of the world a piece of the mean gradient lies."""
+        return slot.copies if self.shard else self._copies_whole(slot)
+
+    def _copies_whole(self, slot: _Slot) -> int:
+        """On how many ranks of the world a parameter, or a shard of it by tensor parallelism, lies."""
+        holders = self.ranks.expert_holders if slot.expert else len(self.ranks.data_ranks())
+        return slot.copies * holders
+
+    def _copies_joined(self, slot: _Slot) -> int:
+        """On how many ranks of one replica a micro-batch's gradient lies once its parts are put together."""
+        return slot.copies * (self.ranks.expert_contexts if slot.expert else self.ranks.contexts)
 
     def _take(self, parameter: nn.Parameter) -> None:
         """Autograd has the parameter's gradient of one micro-batch complete."""
@@ -314,8 +351,11 @@ class GradientAccumulator:
         slots = [self._slots[key] for key in self._pending]
         arrived = list(self._pending.values())
         if self.measuring:
-            whole = [(slot, piece) for slot, piece in zip(slots, arrived, strict=True) if slot.group is None]
-            self._squares.add([self._piece(slot, piece, slot.copies) for slot, piece in whole])
+            pairs = zip(slots, arrived, strict=True)
+            whole = [(slot, piece) for slot, piece in pairs if slot.group is None and not slot.expert]
+            joined = self._joined([piece for _, piece in whole], self.ranks.context)
+            pieces = zip(whole, joined, strict=True)
+            self._squares.add([self._piece(slot, piece, self._copies_joined(slot)) for (slot, _), piece in pieces])
             for slot, piece in zip(slots, arrived, strict=True):
                 if slot.group is not None:
                     slot.terms.append(piece)
@@ -323,18 +363,44 @@ class GradientAccumulator:
         self._pending.clear()
         self._pending_bytes = 0
 
+    def apart(self, parameter: nn.Parameter) -> Tensor:
+        """An expert's parameter for one micro-batch's tokens: those of several ranks meet in it, and each micro-batch's
+        gradient is squared by itself on its way."""
+        if not self.measuring:
+            return parameter
+        slot, alias = self._slots[id(parameter)], parameter.view_as(parameter)
+
+        def hook(gradient: Tensor) -> None:
+            (joined,) = self._joined([local(placed_like(gradient, parameter))], self.ranks.expert_context)
+            self._squares.add([self._piece(slot, joined, self._copies_joined(slot))])
+
+        alias.register_hook(hook)  # type: ignore[no-untyped-call]
+        return alias
+
+    def _joined(self, pieces: list[Tensor], group: torch.distributed.ProcessGroup | None) -> list[Tensor]:
+        """A micro-batch's gradients, of the parts that a group's ranks have which share its sequences. They all come by
+        here with the same ones at the same time."""
+        if self.ranks.contexts == 1 or not pieces:
+            return pieces
+        packed = torch.cat([piece.reshape(-1).to(self.mean.dtype) for piece in pieces])
+        if group is not None:
+            torch.distributed.all_reduce(packed, group=group)
+        packed /= self.ranks.contexts
+        return views(packed, pieces)
+
     def _piece(self, slot: _Slot, values: Tensor, copies: int) -> Piece:
         scale = None if self._preconditioner is None else self._preconditioner.scale(slot.parameter)
         return Piece(values, copies, scale)
 
     def _listen(self, gathered: nn.Parameter, sharded: nn.Parameter) -> RemovableHandle:
         """Squares the gradients of a gathered FSDP2 parameter as they come."""
-        copies = self.ranks.copies_in_replica(gathered)
+        copies = self.ranks.copies_in_replica(gathered) * self.ranks.contexts
 
         def hook(gradient: Tensor) -> None:
             if self.measuring:
                 scale = None if self._preconditioner is None else self._preconditioner.scale(sharded)
-                self._squares.add([Piece(local(placed_like(gradient, gathered)), copies, scale)])
+                (joined,) = self._joined([local(placed_like(gradient, gathered))], self.ranks.context)
+                self._squares.add([Piece(joined, copies, scale)])
 
         handle: RemovableHandle = gathered.register_hook(hook)  # type: ignore[no-untyped-call]
         return handle
@@ -348,20 +414,14 @@ class GradientAccumulator:
             if measuring and slot.terms:
                 terms = torch.stack(slot.terms).float()
                 torch.distributed.all_reduce(terms, group=slot.group)
-                self._squares.add([self._piece(slot, term, slot.copies) for term in terms])
+                (terms,) = self._joined([terms], self.ranks.context)
+                self._squares.add([self._piece(slot, term, self._copies_joined(slot)) for term in terms])
             slot.terms.clear()
 
-    def _average(self, count: int, gradient_scale: float) -> None:
+    def _average(self, gradient_scale: float) -> None:
         """The mean over all micro-batches of all replicas, into `mean` and `p.grad`."""
-        group = self.ranks.data
-        if self.ranks.replicas > 1 and self._flat.numel():
-            if self.shard:
-                torch.distributed.reduce_scatter_tensor(self.mean, self._flat, group=group)
-            else:
-                torch.distributed.all_reduce(self._flat, group=group)
-        elif self.shard:
-            self.mean.copy_(self._flat)
-        self.mean /= count * gradient_scale
+        for span in self.spans:
+            span.average(len(self.ranks.data_ranks()) * self._count * gradient_scale)
         for gradient in self._reduced_elsewhere():
             gradient /= self._count * gradient_scale  # FSDP2 has taken the mean over replicas
         if self.shard:
@@ -392,7 +452,7 @@ class GradientAccumulator:
     def _big(self, measuring: bool) -> list[Tensor]:
         """This rank's share of the mean gradient's squares, and of the second moment's mean."""
         squares = Squares(self._device)
-        squares.add([Piece(self.mean[start:end], copies) for start, end, copies in self._pieces])
+        squares.add([Piece(mean[start:end], copies) for mean, start, end, copies in self._pieces])
         squares.add([Piece(gradient, copies) for _, gradient, copies in self._sharded_gradients()])
         raw = squares.sums[RAW]
         if self._preconditioner is None or not measuring:
@@ -400,23 +460,18 @@ class GradientAccumulator:
         scaled = Squares(self._device)
         scaled.add(list(self._preconditioned(self._preconditioner)))
         # Whole on every replica, also where the gradient is not.
-        slots, replicas = self._slots.values(), self.ranks.replicas
-        whole = [(slot.parameter, slot.copies * replicas) for slot in slots]
+        whole = [(slot.parameter, self._copies_whole(slot)) for slot in self._slots.values()]
         whole += [(parameter, self._copies_gathered(parameter)) for parameter in self._fully_sharded]
         return [raw, scaled.sums[PRECONDITIONED], *self._preconditioner.total(whole, self._device)]
 
     def _preconditioned(self, by: Preconditioner) -> Iterator[Piece]:
         """This rank's pieces of the mean gradient with what each element is divided by."""
-        first, last = self.shard_range()
-        offset = 0
-        for slot in self._slots.values():
-            start, end = max(offset, first), min(offset + slot.view.numel(), last)
-            scale = by.scale(slot.parameter)
-            if start < end and scale is not None:
-                copies = slot.copies if self.shard else slot.copies * self.ranks.replicas
-                divisor = scale.reshape(-1)[start - offset : end - offset]
-                yield Piece(self.mean[start - first : end - first], copies, divisor)
-            offset += slot.view.numel()
+        for span in self.spans:
+            for each in span.stretches():
+                scale = by.scale(each.parameter)
+                if scale is not None:
+                    copies = self._copies_of_mean(self._slots[id(each.parameter)])
+                    yield Piece(span.mean[each.mean], copies, scale.reshape(-1)[each.first : each.last])
         for parameter, gradient, copies in self._sharded_gradients():
             scale = by.scale(parameter)
             if scale is not None:
@@ -434,12 +489,6 @@ class GradientAccumulator:
         shards = torch.distributed.get_world_size(Rows.of(parameter, self.ranks.data_ranks()).group)
         return self.ranks.copies_in_world(parameter) * shards
 
-    def _data_rank(self) -> int:
-        return torch.distributed.get_rank(self.ranks.data) if torch.distributed.is_initialized() else 0
-
-    def _tensor_ranks(self) -> list[int]:
-        return [] if self.ranks.tensor is None else torch.distributed.get_process_group_ranks(self.ranks.tensor)
-
 
 def _as_placed(piece: Tensor, parameter: nn.Parameter) -> Tensor:
     """This rank's piece as the parameter's gradient."""
@@ -449,10 +498,3 @@ def _as_placed(piece: Tensor, parameter: nn.Parameter) -> Tensor:
     return type(placed).from_local(
         piece, placed.device_mesh, placed.placements, run_check=False, shape=placed.shape, stride=placed.stride()
     )
-
-
-def views(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """Slices of a flat buffer in the parameters' shapes."""
-    sizes = [parameter.numel() for parameter in parameters]
-    pieces = torch.split(flat[: sum(sizes)], sizes)
-    return [piece.view(parameter.shape) for piece, parameter in zip(pieces, parameters, strict=True)]

@@ -8,8 +8,7 @@ reduced, so the small batch is the micro-batch in every layout.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,13 +17,30 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headway.noise import NoiseSample
-from headway.torch.ranks import Ranks, local, placed_like, unique
-from headway.torch.squares import EVERY, RAW, Contradiction, Piece, Squares, StepSquares, Unmeasured, norms
+from headway.torch.agreement import Agreement
+from headway.torch.heard import Heard
+from headway.torch.ranks import Ranks, UnknownLayout, local, named, placed_like
+from headway.torch.sizes import Inputs, Sizes, Together, unequal
+from headway.torch.squares import EVERY, RAW, Contradiction, Piece, Squares, Unmeasured, sample_of
+from headway.torch.summed import Summed, all_summed, mean_square
 from headway.torch.unsharded import sharded_parameters, watch
 
 log = logging.getLogger("headway")
 
-PENDING = 256
+COMPLAINTS = {
+    Unmeasured.MISCOUNTED: "gradients came {seen} times in a step of {count} micro-batches. Call measure at every step,"
+    " and give micro_batches as often as backward runs, each for as many sequences",
+    Unmeasured.CONTRADICTORY: "the mean gradient is not the mean of the micro-batches' gradients. Measure before"
+    " clipping and unscaling, and give gradient_scale as the factor on each micro-batch's mean loss; a pipeline's"
+    " schedule that divides by the micro-batches itself (scale_grads=True) must not",
+    Unmeasured.UNEQUAL: "micro-batches are of unequal sizes. Tell the sequences of each, and the tokens where losses"
+    " are means over differing numbers of them; and the factor on each one's mean loss, where it is not the same",
+    Unmeasured.FUSED: "kernels add gradients to main_grad by themselves: turn gradient_accumulation_fusion off",
+    Unmeasured.NO_COPIES: "{amiss}. Give the groups as ranks=Ranks(data, tensor, pipeline), and mark plain shards with"
+    " parameter.tensor_model_parallel = True",
+    Unmeasured.NOT_AVERAGED: "{amiss}. Measure once gradients are averaged over replicas; where a gradient is a term of"
+    " a sum, mark it with parameter.sequence_parallel = True or give summed=",
+}
 
 
 @dataclass(frozen=True)
@@ -40,26 +56,44 @@ class Measured:
 class NoiseMeter:
     """Listens to the gradients of `modules`; make it once they are wrapped, sharded and parallelised.
 
-    `ranks` need be given only where the world is not all data-parallel. Noise is measured at each `every`th step; in
-    between the hooks return at once and `measure` does not communicate.
+    `ranks` need be given only where the world is not all data-parallel. Under tensor parallelism a DTensor says itself
+    what it is; a plain parameter counts as a copy unless it is marked, as Megatron's are, by an attribute that is true:
+    `tensor_model_parallel` where it is a shard, `sequence_parallel` where its gradient on this rank is of a part of
+    each sequence. Other terms of sums are told by `summed`. Noise is measured at each `every`th step; in between the
+    hooks return at once and `measure` does not communicate.
     """
 
-    def __init__(self, *modules: nn.Module, ranks: Ranks | None = None, every: int = EVERY) -> None:
+    def __init__(
+        self,
+        *modules: nn.Module,
+        ranks: Ranks | None = None,
+        every: int = EVERY,
+        summed: Sequence[Summed] = (),
+    ) -> None:
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
+        if self.ranks.contexts > 1:
+            raise UnknownLayout(
+                "a micro-batch's gradient lies in parts on ranks that share its sequences: only the "
+                "GradientAccumulator puts them together"
+            )
         self._every = every
-        self._parameters = unique(parameter for module in modules for parameter in module.parameters())
-        self._squares = Squares(local(self._parameters[0]).device)
-        self._norms: dict[int, list[Tensor]] = {}
-        self._pending = 0
-        self._seen: Counter[int] = Counter()
+        trained = {name: parameter for name, parameter in named(modules).items() if parameter.requires_grad}
+        self._parameters = list(trained.values())
+        self._device = local(self._parameters[0]).device
+        self._summed = all_summed(self._parameters, self.ranks, summed)
+        self._terms = {id(parameter) for each in self._summed for parameter in each.parameters}
+        self._heard = Heard(self.ranks, self._summed, self._device)
+        self._agreement = Agreement(trained, self.ranks, self._device)
         self._steps = 0
-        self._complained: set[str] = set()
+        self._complained: set[Unmeasured] = set()
         self._contradiction = Contradiction()
         self.not_finite = 0
         gathered_by_fsdp = sharded_parameters(modules)
+        self._inputs = Inputs(modules[0], lambda: self.measuring)
         self._hooks = [self._listen(each) for each in self._parameters if id(each) not in gathered_by_fsdp]
         self._hooks += watch(modules, lambda gathered, _: self._listen(gathered))
+        self._hooks.append(self._inputs.handle)
 
     def close(self) -> None:
         """Stops listening."""
@@ -71,71 +105,97 @@ class NoiseMeter:
         """Whether this step's noise is measured."""
         return self._steps % self._every == 0
 
+    @property
+    def share(self) -> float:
+        """Of what all ranks of a replica know alike, this rank's part in a sum over the world."""
+        world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        return self.ranks.replicas / world
+
     @torch.no_grad()
     def measure(
         self,
-        micro_batch: float,
-        gradient_scale: float = 1.0,
+        micro_batch: float | Sequence[float],
+        gradient_scale: float | Sequence[float] = 1.0,
         micro_batches: int | None = None,
         gradient_norm: float | None = None,
         extra: Sequence[float] = (),
+        tokens: Sequence[float] | None = None,
     ) -> Measured:
         """Ends a step. Call it on every rank after the last backward, before unscaling, clipping and the optimizer.
 
         Without a sample, which is said once, where parameters were heard more or less often than there were
-        `micro_batches` (after a step without `measure`, or of several backward passes for a micro-batch), and where the
-        mean gradient cannot be the mean of what was heard.
+        `micro_batches` (after a step without `measure`, or of several backward passes for a micro-batch), where the
+        mean gradient cannot be the mean of what was heard, and where micro-batches were given inputs or labels of
+        unequal sizes that nobody told.
 
         `micro_batch`: sequences per micro-batch. `gradient_scale`: the factor on each micro-batch's mean loss, such as
-        1/accumulation, times the scale of half precision. `micro_batches`: per replica; by default, how often the
-        busiest parameter was heard. `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a
-        framework that keeps gradients elsewhere than in `p.grad`. `extra` rides along in the one small all-reduce,
-        which then happens at every step; all ranks must give equally many.
+        1/accumulation, times the scale of half precision. `tokens`: what each mean loss is over, where that differs.
+        Where micro-batches differ, each of the three is one number for each of this rank's, in the order of their
+        backward passes. `micro_batches`: per replica; by default, how often the busiest parameter was heard.
+        `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a framework that keeps gradients
+        elsewhere than in `p.grad`. `extra` rides along in the one small all-reduce, which then happens at every step;
+        all ranks must give equally many.
+
+        Raises UnknownLayout at the first step where ranks that are said to hold copies of parameters do not (later such
+        steps have no sample), and ValueError where what is told of micro-batches is not of each.
         """
         if not self.measuring:
             self._steps += 1
             return Measured(unmeasured=Unmeasured.NOT_DUE, extra=self.sum_over_world(extra))
-        seen = max(self._seen.values(), default=0)
-        heard = micro_batches if micro_batches is not None else seen
-        self._flush()
-        small = self._squares.sums[RAW] / gradient_scale**2
-        big = torch.zeros_like(small) if gradient_norm is not None else self._mean_square(heard * gradient_scale)
-        miscounted = small.new_tensor(float(0 < seen != heard))
-        small_sum, big_sqr, miscounts, *extra_sums = self.sum_over_world(extra, [small, big, miscounted])
-        self._squares.clear()
-        self._seen.clear()
+        listed = next((each for each in (micro_batch, gradient_scale, tokens) if isinstance(each, Sequence)), None)
+        count = micro_batches if micro_batches is not None else len(listed) if listed else self._heard.times
+        sizes = Sizes.of(count, micro_batch, gradient_scale, tokens)
+        told = isinstance(micro_batch, Sequence) or tokens is not None
+        seen = self._inputs.take(count)
+        amiss = self._agreement.look(self._mean_gradient if gradient_norm is None else lambda _: None)
+        flags = {
+            Unmeasured.NO_COPIES: bool(amiss.parameters),
+            Unmeasured.NOT_AVERAGED: bool(amiss.gradients),
+            Unmeasured.FUSED: self._heard.fused,
+            Unmeasured.MISCOUNTED: self._heard.missed(count, every=sizes.differ),
+            Unmeasured.UNEQUAL: not told and unequal(seen),
+        }
+        times = self._heard.times
+        # Stages are given other inputs: only those of replicas may be compared.
+        compared = [0.0, 0.0, 0.0] if told or self.ranks.pipeline is not None else seen
+        once = [value * self.share for value in sizes.sums()]
+        small = self._heard.take(sizes.scales)
+        big = torch.zeros_like(small) if gradient_norm is not None else self._mean_square()
+        sums = iter(self.sum_over_world([*map(float, flags.values()), *compared, *once, *extra], [small, big]))
+        small_sum, big_sum = next(sums), next(sums)
+        wrong = [why for why in flags if next(sums)]
+        if unequal([next(sums) for _ in compared]):
+            wrong.append(Unmeasured.UNEQUAL)
+        together = Together(*(next(sums) for _ in once))
+        if Unmeasured.NO_COPIES in wrong and self._steps == 0:
+            raise UnknownLayout(amiss.parameters or Unmeasured.NO_COPIES.value)
         self._steps += 1
-        if gradient_norm is not None:
-            big_sqr = float(gradient_norm) ** 2
-        sample = StepSquares(small_sum, big_sqr).sample(micro_batch, self.ranks.replicas * heard)
-        if miscounts:
-            sample = Unmeasured.MISCOUNTED
-            self._complain(
-                f"gradients came {seen} times in a step of {heard} micro-batches. Call measure at every step, and give"
-                " micro_batches as often as backward runs, each for as many sequences"
-            )
-        elif isinstance(sample, NoiseSample) and self._contradiction.found(sample):
-            sample = Unmeasured.CONTRADICTORY
-            self._complain(
-                "the mean gradient is not the mean of the micro-batches' gradients. Measure before clipping and"
-                " unscaling, and give gradient_scale as the factor on each micro-batch's mean loss; a pipeline's schedule that"
-                " divides by the micro-batches itself (scale_grads=True) must not"
-            )
+        sample = self._sample(small_sum, big_sum, gradient_norm, together) if not wrong else wrong[0]
         self.not_finite += sample is Unmeasured.NOT_FINITE
         if isinstance(sample, NoiseSample):
-            return Measured(sample, extra=tuple(extra_sums))
-        return Measured(unmeasured=sample, extra=tuple(extra_sums))
-
-    def _complain(self, why: str) -> None:
-        if why not in self._complained:
-            self._complained.add(why)
+            return Measured(sample, extra=tuple(sums))
+        if sample in COMPLAINTS and sample not in self._complained:
+            self._complained.add(sample)
+            why = COMPLAINTS[sample].format(seen=times, count=count, amiss=amiss.parameters or amiss.gradients)
             log.warning("no noise is measured (said once): %s", why)
+        return Measured(unmeasured=sample, extra=tuple(sums))
+
+    def _sample(
+        self, small_sum: float, big_sum: float, gradient_norm: float | None, together: Together
+    ) -> NoiseSample | Unmeasured:
+        if together.scales == 0.0:
+            return Unmeasured.ONE_SMALL_BATCH
+        # `p.grad` is the mean over replicas of what accumulated.
+        big = big_sum * (self.ranks.replicas / together.scales) ** 2 if gradient_norm is None else gradient_norm**2
+        sample = sample_of(small_sum / together.scales, big, together.batches(), round(together.count))
+        contradicted = isinstance(sample, NoiseSample) and self._contradiction.found(sample)
+        return Unmeasured.CONTRADICTORY if contradicted else sample
 
     def sum_over_world(self, values: Sequence[float], squares: Sequence[Tensor] = ()) -> tuple[float, ...]:
         """Squares and then values, in one all-reduce; none where there is nothing to sum."""
         if not squares and not values:
             return ()
-        more = torch.tensor(list(values), dtype=torch.float64).to(self._squares.sums.device)
+        more = torch.tensor(list(values), dtype=torch.float64).to(self._device)
         packed = torch.cat([torch.stack(list(squares)), more]) if squares else more
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
@@ -146,34 +206,27 @@ class NoiseMeter:
 
         def hook(gradient: Tensor) -> None:
             if self.measuring:
-                self._seen[key] += 1
-                self._hear(local(placed_like(gradient.detach(), parameter)), copies)
+                self._heard.hear(parameter, key, local(placed_like(gradient.detach(), parameter)), copies)
 
         handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
         return handle
 
-    def _hear(self, piece: Tensor, copies: int) -> None:
-        """Only the norm is kept: whoever held the gradient itself would make autograd copy it."""
-        self._norms.setdefault(copies, []).extend(norms([piece]))
-        self._pending += 1
-        if self._pending >= PENDING:
-            self._flush()
+    def _mean_gradient(self, parameter: nn.Parameter) -> Tensor | None:
+        """That each copy should have alike; of a term of a sum, it may still be the term."""
+        gradient = parameter.grad
+        if gradient is None or id(parameter) in self._terms:
+            return None
+        return placed_like(gradient, parameter)
 
-    def _flush(self) -> None:
-        for copies, known in self._norms.items():
-            self._squares.add_norms(known, copies)
-        self._norms.clear()
-        self._pending = 0
-
-    def _mean_square(self, scale: float) -> Tensor:
-        """This rank's share of the mean gradient's square: `p.grad` is the mean over replicas of what accumulated."""
-        squares = Squares(self._squares.sums.device)
-        squares.add(self._pieces())
-        return squares.sums[RAW] / scale**2 if scale else squares.sums[RAW]
-
-    def _pieces(self) -> Iterable[Piece]:
-        return [
-            Piece(local(placed_like(parameter.grad, parameter)), self.ranks.copies_in_world(parameter))
-            for parameter in self._parameters
-            if parameter.grad is not None
-        ]
+    def _mean_square(self) -> Tensor:
+        """This rank's share of the square of `p.grad`."""
+        squares = Squares(self._device)
+        squares.add(
+            [
+                Piece(local(placed_like(each.grad, each)), self.ranks.copies_in_world(each))
+                for each in self._parameters
+                if each.grad is not None and id(each) not in self._terms
+            ]
+        )
+        terms = [mean_square(each, self.ranks, self._device) for each in self._summed]
+        return torch.stack([squares.sums[RAW], *terms]).sum()

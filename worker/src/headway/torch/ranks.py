@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -31,17 +31,25 @@ class Ranks:
     """The groups this rank belongs to. What is None has one rank; with all three None, all ranks are data-parallel."""
 
     data: ProcessGroup | None = None
-    """Ranks that train the same parameters on other samples: dp, also where FSDP or ZeRO shards over them."""
+    """Ranks that train the same parameters on other samples, or on other parts of the same: dp × cp, also where FSDP or
+    ZeRO shards over them."""
     tensor: ProcessGroup | None = None
     """Ranks that compute the same samples together on the same layers: tp."""
     pipeline: ProcessGroup | None = None
     """Ranks with other layers for the same samples: pp."""
+    context: ProcessGroup | None = None
+    """Those of `data` that share every sequence: cp. Each rank's loss is the mean over its own tokens, equally many."""
+
+    experts: ProcessGroup | None = None
+    """Those of `data` that hold the same experts, where these are spread over ranks: dp × cp / ep."""
+    expert_context: ProcessGroup | None = None
+    """Those of `experts` that share every sequence: cp / ep, if that is more than one."""
 
     @staticmethod
     def of(mesh: DeviceMesh) -> Ranks:
-        """By the usual names of a mesh's dimensions: dp, or dp_replicate and dp_shard; tp; pp."""
+        """By the usual names of a mesh's dimensions: dp, or dp_replicate and dp_shard; cp; tp; pp."""
         names = mesh.mesh_dim_names or ()
-        unknown = set(names) - {"dp", "dp_replicate", "dp_shard", "tp", "pp"}
+        unknown = set(names) - {"dp", "dp_replicate", "dp_shard", "cp", "tp", "pp"}
         if unknown:
             raise UnknownLayout(f"mesh dimensions {sorted(unknown)} have no known meaning; give Ranks the groups")
 
@@ -52,21 +60,38 @@ class Ranks:
             part = mesh[present]
             return part.get_group() if len(present) == 1 else part._flatten().get_group()
 
-        return Ranks(group("dp", "dp_replicate", "dp_shard"), group("tp"), group("pp"))
+        return Ranks(group("dp", "dp_replicate", "dp_shard", "cp"), group("tp"), group("pp"), group("cp"))
 
     def check(self) -> None:
         """Every rank of the world must be accounted for."""
         if not torch.distributed.is_initialized():
             return
-        known = self.replicas * _size(self.tensor) * _size(self.pipeline)
+        if not _ranks(self.context) | _ranks(self.experts) <= self.data_ranks():
+            raise UnknownLayout("ranks that share sequences or experts are not all among those that train the same")
+        known = len(self.data_ranks()) * _size(self.tensor) * _size(self.pipeline)
         world = torch.distributed.get_world_size()
         if known != world:
             raise UnknownLayout(f"data x tensor x pipeline are {known} ranks, but the world has {world}")
 
     @property
     def replicas(self) -> int:
-        """Ranks that see other samples."""
-        return len(self.data_ranks())
+        """How many groups of ranks see samples of their own."""
+        return len(self.data_ranks()) // self.contexts
+
+    @property
+    def contexts(self) -> int:
+        """Ranks that share every sequence."""
+        return _size(self.context)
+
+    @property
+    def expert_contexts(self) -> int:
+        """Ranks with the same experts that share every sequence."""
+        return _size(self.expert_context)
+
+    @property
+    def expert_holders(self) -> int:
+        """Ranks with the same experts."""
+        return _size(self.experts)
 
     @property
     def loss_copies(self) -> int:
@@ -74,10 +99,11 @@ class Ranks:
         return _size(self.tensor)
 
     def copies_in_replica(self, tensor: Tensor) -> int:
-        """On how many ranks of one data-parallel replica this piece of a micro-batch's gradient lies."""
+        """On how many ranks of one data-parallel replica, of those with the same tokens, this piece of a micro-batch's
+        gradient lies."""
         placed = as_dtensor(tensor)
         if placed is None:
-            return _size(self.tensor)
+            return 1 if is_shard(tensor) else _size(self.tensor)
         if len(self.data_ranks() & _mesh_ranks(placed.device_mesh)) > 1:
             raise UnknownLayout(
                 f"a parameter placed as {placed.placements} on {placed.device_mesh} spans data-parallel ranks without "
@@ -89,9 +115,21 @@ class Ranks:
         """The same for a piece of the mean gradient, which data-parallel ranks share too unless they shard it."""
         placed = as_dtensor(tensor)
         if placed is None:
-            return _size(self.tensor) * self.replicas
+            return self.copies_in_replica(tensor) * len(self.data_ranks())
         data = self.data_ranks()
         return self._copies(placed) * (len(data) // len(data & _mesh_ranks(placed.device_mesh)))
+
+    def copied_over_data(self, tensor: Tensor) -> bool:
+        """Whether each data-parallel rank holds it whole."""
+        placed = as_dtensor(tensor)
+        return placed is None or len(self.data_ranks() & _mesh_ranks(placed.device_mesh)) <= 1
+
+    def copied_over_tensor(self, tensor: Tensor) -> bool:
+        """Whether it counts as copied over the tensor-parallel ranks because nothing says otherwise."""
+        placed = as_dtensor(tensor)
+        if placed is None:
+            return not is_shard(tensor)
+        return len(_ranks(self.tensor) & _mesh_ranks(placed.device_mesh)) <= 1
 
     def _copies(self, placed: DTensor) -> int:
         mesh = placed.device_mesh
@@ -100,7 +138,7 @@ class Ranks:
         return within * (len(tensor) // len(tensor & _mesh_ranks(mesh)))
 
     def data_ranks(self) -> frozenset[int]:
-        """Ranks that train the same parameters on other samples."""
+        """Ranks that train the same parameters."""
         if self.data is None and self.tensor is None and self.pipeline is None and torch.distributed.is_initialized():
             return frozenset(range(torch.distributed.get_world_size()))
         return _ranks(self.data)
@@ -110,6 +148,11 @@ def as_dtensor(tensor: Tensor) -> DTensor | None:
     """The tensor as the DTensor it is, if it is one. Only who imported DTensor can have made one, so this need not."""
     module: Any = sys.modules.get("torch.distributed.tensor")
     return tensor if module is not None and isinstance(tensor, module.DTensor) else None
+
+
+def is_shard(tensor: Tensor) -> bool:
+    """Whether a plain parameter is marked, as Megatron does, to be this rank's shard under tensor parallelism."""
+    return bool(getattr(tensor, "tensor_model_parallel", False))
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -129,9 +172,22 @@ def placed_like(gradient: Tensor, parameter: Tensor) -> Tensor:
     return gradient_placed.redistribute(placements=parameter_placed.placements)
 
 
-def unique(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+def unique(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
     """In order, each once, those that are trained: a tied weight is one parameter."""
     return list({id(each): each for each in parameters if each.requires_grad}.values())
+
+
+def named(parts: Iterable[nn.Parameter | nn.Module]) -> dict[str, nn.Parameter]:
+    """In order, each once, whether trained or not, by a name to say in errors."""
+    found: dict[int, tuple[str, nn.Parameter]] = {}
+    several = len(parts := list(parts)) > 1
+    for number, part in enumerate(parts):
+        if isinstance(part, nn.Module):
+            for name, parameter in part.named_parameters():
+                found.setdefault(id(parameter), (f"{number}.{name}" if several else name, parameter))
+        else:
+            found.setdefault(id(part), (f"parameter {number}", part))
+    return dict(found.values())
 
 
 def _size(group: ProcessGroup | None) -> int:

@@ -18,7 +18,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from headway.message import Configuration, Configure, Layout
 from headway.torch.meter import NoiseMeter
 from headway.torch.ranks import Ranks
 from headway.torch.squares import EVERY
+from headway.torch.summed import Summed
 from headway.window import StepSummary, StepWindow
 
 
@@ -60,12 +61,14 @@ class StepReporter:
         report_every_s: float = 1.0,
         batch: str = "restart",
         layout: str = "restart",
+        summed: Sequence[Summed] = (),
     ) -> None:
         """`micro_batch`: sequences per backward. `every`: the noise is measured at each so manieth step. `batch` and
-        `layout` are what `headway.init` is told, where the script has not called it itself."""
+        `layout` are what `headway.init` is told, where the script has not called it itself. `summed`: see
+        `NoiseMeter`."""
         if headway.joined() is None:
             headway.init(batch=batch, layout=layout)
-        self.meter = NoiseMeter(*modules, ranks=ranks, every=every)
+        self.meter = NoiseMeter(*modules, ranks=ranks, every=every, summed=summed)
         environment = headway.joined()
         self.step = environment.resume_step if environment else 0
         self.samples_seen = environment.samples_seen if environment else 0
@@ -82,30 +85,40 @@ class StepReporter:
         self,
         loss: Tensor | float | None,
         accumulation: int = 1,
-        gradient_scale: float | None = None,
+        gradient_scale: float | Sequence[float] | None = None,
         gradient_norm: float | None = None,
+        sequences: Sequence[float] | None = None,
+        tokens: Sequence[float] | None = None,
     ) -> Asked:
         """Ends the gradients of a step, on every rank: after the last backward, before unscaling, clipping and the
         optimizer.
 
         `loss`: this rank's mean loss, None where another pipeline stage knows it. `gradient_scale`: the factor on each
-        micro-batch's mean loss, 1/accumulation unless given. `gradient_norm`: see `NoiseMeter.measure`.
+        micro-batch's mean loss, 1/accumulation unless given. `gradient_norm`: see `NoiseMeter.measure`. Where they
+        differ, `sequences` and `tokens` are those of each of this rank's micro-batches, and `gradient_scale` may be a
+        number for each; without them such steps have no noise.
         """
         scale = gradient_scale if gradient_scale is not None else 1.0 / accumulation
         known = [0.0, 0.0] if loss is None else [_number(loss), 1.0]
+        trained_on = sum(sequences) if sequences is not None else self._micro_batch * accumulation
         measured = self.meter.measure(
-            self._micro_batch, scale, accumulation, gradient_norm, extra=[*known, *self._hear()]
+            sequences if sequences is not None else self._micro_batch,
+            scale,
+            accumulation,
+            gradient_norm,
+            extra=[*known, trained_on * self.meter.share, *self._hear()],
+            tokens=tokens,
         )
-        loss_sum, losses, *asked = measured.extra
+        loss_sum, losses, samples, *asked = measured.extra
         global_batch = self._micro_batch * accumulation * self.meter.ranks.replicas
         self.step += 1
-        self.samples_seen += global_batch
+        self.samples_seen += round(samples)
         now = time.monotonic()
         summary = StepSummary(
             step=self.step,
             steps=1,
             samples_seen=self.samples_seen,
-            tokens=global_batch * self._sequence_length,
+            tokens=round(samples) * self._sequence_length,
             duration_s=now - self._ended_at,
             configuration=self._at(self._micro_batch, global_batch),
             loss=loss_sum / losses if losses else math.nan,

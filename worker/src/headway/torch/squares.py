@@ -27,6 +27,10 @@ class Unmeasured(enum.Enum):
     NOT_FINITE = "a gradient is not finite"
     CONTRADICTORY = "the mean gradient is not the mean of the micro-batches' gradients that were heard"
     MISCOUNTED = "gradients came more or less often than there were micro-batches"
+    NO_COPIES = "ranks that are said to hold copies of parameters do not"
+    UNEQUAL = "micro-batches are of unequal sizes, and nobody told which"
+    FUSED = "gradients are added up by fused kernels, where nobody hears them"
+    NOT_AVERAGED = "ranks that should hold copies of one mean gradient do not"
     NO_MEAN = "nobody told the mean gradient: it is not in p.grad, and no norm of it was given"
 
 
@@ -56,11 +60,7 @@ class Squares:
                 elif piece.scale is not None:
                     by_copies[piece.copies].append(piece.values / piece.scale)
             for copies, tensors in by_copies.items():
-                self.sums[which] += _sum_of_squares(norms(tensors)) / copies
-
-    def add_norms(self, known: Sequence[Tensor], copies: int) -> None:
-        """The same of raw gradients whose norms are known."""
-        self.sums[RAW] += _sum_of_squares(known) / copies
+                self.sums[which] += sum_of_squares(norms(tensors)) / copies
 
     def clear(self) -> None:
         self.sums.zero_()
@@ -79,25 +79,19 @@ def norms(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return found if torch.stack(found).isfinite().all() else torch._foreach_norm(pieces, 2.0, torch.float64)
 
 
-def _sum_of_squares(each: Sequence[Tensor]) -> Tensor:
-    """Norms are squared in double precision: the squares of a scaled loss overflow single."""
+def sum_of_squares(each: Sequence[Tensor]) -> Tensor:
+    """Of norms, on one device. They are squared in double precision: the squares of a scaled loss overflow single."""
     return torch.stack(list(each)).double().square().sum()
 
 
-@dataclass(frozen=True)
-class StepSquares:
-    """The two squares of one step over the world: summed over its small batches, and of the mean gradient."""
-
-    small_sum: float
-    big: float
-
-    def sample(self, micro_batch: float, count: int) -> NoiseSample | Unmeasured:
-        if count < 2:
-            return Unmeasured.ONE_SMALL_BATCH
-        if self.big == 0.0 and self.small_sum > 0.0:
-            return Unmeasured.NO_MEAN
-        sample = NoiseSample(self.small_sum / count, self.big, float(micro_batch), float(micro_batch * count))
-        return sample if sample.is_finite() else Unmeasured.NOT_FINITE
+def sample_of(small: float, big: float, batches: tuple[float, float], count: float) -> NoiseSample | Unmeasured:
+    """One step's two squares over the world: the mean over its `count` small batches, and of the mean gradient."""
+    if count < 2:
+        return Unmeasured.ONE_SMALL_BATCH
+    if big == 0.0 and small > 0.0:
+        return Unmeasured.NO_MEAN
+    sample = NoiseSample(small, big, *batches)
+    return sample if sample.is_finite() else Unmeasured.NOT_FINITE
 
 
 class Contradiction:
