@@ -27,9 +27,14 @@ fn started(training: Training) -> (Cluster, JobId) {
 
 /// Trains on until the estimate has followed and a round has been made of it.
 fn hear(cluster: &mut Cluster, job: JobId, samples: &mut u64, phi: f64) {
-    for _ in 0..40 {
+    hear_reports(cluster, job, samples, phi, 40);
+}
+
+/// So many reports within 40 s.
+fn hear_reports(cluster: &mut Cluster, job: JobId, samples: &mut u64, phi: f64, reports: u32) {
+    for _ in 0..reports {
         *samples += 4096;
-        cluster.now = cluster.now + Seconds(1.0);
+        cluster.now = cluster.now + Seconds(40.0 / f64::from(reports));
         cluster.steps(job, *samples, Some(noise(phi)));
     }
     cluster.pass_beating(61.0, &[0]);
@@ -145,8 +150,8 @@ fn a_batch_changes_so_often_within_the_hour_and_is_told_why_it_stays() {
     let (mut cluster, job) = started(Training { target: None, ..training(true) });
     let (mut samples, began) = (0, cluster.now);
     let swing = |cluster: &mut Cluster, samples: &mut u64| {
-        for phi in [400.0, 15.0] {
-            hear(cluster, job, samples, phi);
+        for phi in [400.0, 2.0] {
+            hear_reports(cluster, job, samples, phi, 200);
         }
     };
     while cluster.now.since(began).0 < 3000.0 {
@@ -160,8 +165,8 @@ fn a_batch_changes_so_often_within_the_hour_and_is_told_why_it_stays() {
         reasons.into_iter().find(|reason| reason.code == ReasonCode::BatchBound).map(|reason| reason.detail)
     };
     let mut told = None;
-    for phi in [400.0, 15.0] {
-        hear(&mut cluster, job, &mut samples, phi);
+    for phi in [400.0, 2.0] {
+        hear_reports(&mut cluster, job, &mut samples, phi, 200);
         told = told.or(said(&cluster));
     }
     let told = told.expect("one of both asks for another batch");

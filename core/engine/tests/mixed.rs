@@ -18,7 +18,7 @@ fn training_on_two(mixed: bool) -> (Cluster, JobId) {
     cluster.register(real(1, "H200"), Vec::new());
     let mut recipe = training(true);
     recipe.work = Work::Model(preset::named("llama-3.2-1b").unwrap().shape());
-    recipe.precision = Precision::Bf16;
+    (recipe.precision, recipe.target) = (Precision::Bf16, None);
     recipe.layouts = LayoutLimits::degrees(vec![], vec![], Sequences(8));
     let mut wanted = spec("wide", 8, 16, Some(recipe));
     wanted.roles[0].gpus.mixed = mixed;
@@ -34,8 +34,13 @@ fn it_is_granted_both_and_its_reports_teach_what_it_is_valued_by() {
     assert_eq!(gpus(&cluster, job), 16);
     assert_eq!(cluster.allocation(job).gpu_type, Some(GpuType("H100-80G+H200".into())));
     assert!(!cluster.engine.view().unsure(job).is_empty(), "nobody has measured it yet");
+    let at = cluster.allocation(job).configuration.unwrap();
+    let model = cluster.engine.view().jobs[&job].model.clone().unwrap();
+    let (gpus_held, nodes) = (GpuCount(16), NodeCount(2));
+    let step = model.step_time(&real(0, "H100-80G").class(), gpus_held, nodes, &at).unwrap().time;
     for number in 1..20 {
-        let report = StepReport { duration: Seconds(1.0), steps: 1, ..cluster.report_of(job, 256 * number) };
+        let report =
+            StepReport { duration: Seconds(10.0 * step.0), steps: 10, ..cluster.report_of(job, 2_560 * number) };
         // Whichever node says it.
         cluster.report(number % 2, NodeReport::Steps { report: Box::new(report) });
     }
@@ -47,7 +52,7 @@ fn it_is_granted_both_and_its_reports_teach_what_it_is_valued_by() {
     assert!(sure("H200") > 3.0 * sure("H100-80G"), "as of the slower member: {} {}", sure("H100-80G"), sure("H200"));
     cluster.pass_beating(60.0, &[0, 1]);
     follow(&mut cluster, &[0, 1]);
-    assert_eq!(gpus(&cluster, job), 16, "it stays");
+    assert_eq!(gpus(&cluster, job), 16, "it stays: {:#?}", cluster.messages);
 }
 
 #[test]

@@ -63,7 +63,7 @@ impl Account<'_> {
     fn contradictions(&self, job: usize) -> Vec<Contradiction> {
         let options = &self.options[job];
         let held = options.job.current.as_ref().and_then(|at| self.round.cluster.class_of_placement(&at.placement));
-        let class = held.map(|class| &self.round.cluster.classes[class].alike);
+        let class = held.map(|class| self.round.cluster.alike(class));
         options.model.iter().zip(class).flat_map(|(model, class)| model.contradictions(class)).collect()
     }
 }
