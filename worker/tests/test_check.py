@@ -15,7 +15,7 @@ from headway.watch import Reader, Sizes
 EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
 
 TRAIN = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 import headway
 
@@ -24,6 +24,10 @@ rank, step, seen = launched.rank, launched.resume_step, launched.samples_seen
 batch = launched.configuration
 if launched.resume_path and LOADS:
     Path(launched.resume_path, "state").read_text()
+met = Path(launched.checkpoint_dir).parent  # ranks begin together, as a process group has it
+(met / f"{launched.generation}-{rank}").touch()
+while len(list(met.glob(f"{launched.generation}-?"))) < int(os.environ["WORLD_SIZE"]):
+    time.sleep(0.01)
 while True:
     time.sleep(0.005)
     step, seen = step + 1, seen + batch.global_batch

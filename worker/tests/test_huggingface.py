@@ -10,6 +10,7 @@ import pytest
 import torch
 from agent import FakeAgent, Message, Worker, environment
 
+import headway
 from headway import checkpoint
 from headway.torch import GradientAccumulator
 
@@ -67,6 +68,7 @@ def script(folder: Path, steps: int) -> int:
         trainer.train(resume_from_checkpoint=resume)
     except SystemExit as end:
         return int(end.code or 0)
+    headway.close()  # as an interpreter does when it ends by itself
     return 0
 
 
@@ -76,7 +78,7 @@ def run(tmp_path: Path, steps: int, code: int, **variables: str) -> FakeAgent:
     worker = Worker(lambda: script(tmp_path, steps), environment(agent, 1, 2, 6, **more), tmp_path / "log")
 
     def hear(message: Message) -> None:
-        if message["type"] == "step" and code:
+        if message["type"] == "step" and code and len(agent.of("step")) == 1:
             os.kill(worker.pid, signal.SIGTERM)
 
     try:
@@ -115,3 +117,21 @@ def test_sigterm_saves_a_checkpoint_that_another_generation_resumes(tmp_path: Pa
     second = run(tmp_path, offer["step"] + 3, 0, HEADWAY_GENERATION="2", **resumed)
     assert second.of("step")[-1]["step"] == offer["step"] + 3
     assert second.of("step")[-1]["samples_seen"] == offer["samples_seen"] + 18
+
+
+def test_a_trainer_is_followed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headway.integrations import huggingface
+
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[])
+    trainer = transformers.Trainer(model(), arguments, train_dataset=Text())
+    agent = FakeAgent(tmp_path / "agent.sock")
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patched:
+        for name, value in environment(agent, 1, 2, 6).items():
+            patched.setenv(name, value)
+        huggingface.follow(trainer, sequence_length=LENGTH)
+        with pytest.raises(RuntimeError, match="each step would be counted twice"):
+            huggingface.follow(trainer, sequence_length=LENGTH)
+        headway.close(timeout_s=0.0)
+    signal.signal(signal.SIGTERM, before)
+    agent.hang_up()

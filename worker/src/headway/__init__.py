@@ -16,7 +16,7 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
-from headway.saving import saving
+from headway.saving import NothingWritten, saving
 from headway.sdk import (
     busy,
     checkpoint_done,
@@ -46,6 +46,7 @@ __all__ = [
     "NoiseAverage",
     "NoiseSample",
     "NoiseScale",
+    "NothingWritten",
     "StepSummary",
     "StepWindow",
     "Stop",

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from typing import SupportsFloat, SupportsIndex
 
-log = logging.getLogger("headway")
-
 Number = SupportsFloat | SupportsIndex
-_told: set[str] = set()
 
 
 def real(name: str, value: Number) -> float:
@@ -31,8 +27,9 @@ def whole(name: str, value: Number) -> int:
     return int(number)
 
 
-def complain(name: str, number: float) -> None:
-    """Says once per argument that a report is left out for what it holds."""
-    if name not in _told:
-        _told.add(name)
-        log.warning("a report is left out: %s is %s (said once)", name, number)
+def count(name: str, value: Number, least: int = 0) -> int:
+    """The same, and ValueError where it is less than `least`."""
+    number = whole(name, value)
+    if number < least:
+        raise ValueError(f"{name} must be {least} at least, not {number}")
+    return number

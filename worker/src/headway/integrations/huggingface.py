@@ -28,7 +28,11 @@ def follow(trainer: Trainer, sequence_length: int, every: int = 4, handle_sigter
     """Attaches Headway to a Trainer; returns the checkpoint to resume from. A no-op outside a Headway job.
 
     `handle_sigterm`: see `headway.init`, which a script that has called it itself need not have repeated.
+
+    Raises RuntimeError where it is attached to this Trainer already.
     """
+    if any(isinstance(callback, _Callback) for callback in trainer.callback_handler.callbacks):
+        raise RuntimeError("headway follows this Trainer already: each step would be counted twice")
     environment = headway.joined() or headway.init(batch="restart", layout="restart", handle_sigterm=handle_sigterm)
     if environment is None:
         return None

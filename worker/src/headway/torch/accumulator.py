@@ -2,8 +2,9 @@
 
 Each micro-batch's gradient is squared as autograd delivers it, parameter by parameter, before it joins a flat buffer in
 single precision (in double where any parameter has that); so a step over dp replicas with M micro-batches each yields
-K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces DistributedDataParallel, whose
-reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and only measured here.
+K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces
+DistributedDataParallel, whose reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and
+only measured here.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
+from headway import numbers
 from headway.noise import NoiseSample
 from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, placed_like, unique
 from headway.torch.squares import (
@@ -94,6 +97,7 @@ class GradientAccumulator:
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
         parts = list(parts)
+        _refuse_wrapped(parts)
         self._modules = [part for part in parts if isinstance(part, nn.Module)]
         given = [part.parameters() if isinstance(part, nn.Module) else [part] for part in parts]
         self._given = list(itertools.chain.from_iterable(given))
@@ -133,8 +137,8 @@ class GradientAccumulator:
 
     @torch.no_grad()
     def _look_again(self) -> None:
-        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first micro-batch,
-        when the gradients of what is new have come to lie in `p.grad`."""
+        """Follows the script where it has frozen or unfrozen parameters since: at the end of a step's first
+        micro-batch, when the gradients of what is new have come to lie in `p.grad`."""
         if self._trained_now() == self._trained:
             return
         if self.shard:
@@ -168,8 +172,10 @@ class GradientAccumulator:
 
     def end_micro_batch(self, loss: Tensor | None = None) -> None:
         """One more micro-batch is done. `loss` is its mean loss, on the ranks that know it."""
+        self._require_cleared()
         if self._count == 0:
             self._look_again()
+            self._require_ownership()
         self._flush()
         if loss is not None:
             self._losses += local(loss.detach()) / self.ranks.loss_copies
@@ -182,21 +188,28 @@ class GradientAccumulator:
         `gradient_scale`: the factor every loss was multiplied by, as for half precision. `extra` rides along in the one
         small all-reduce of the whole world; all ranks must give equally many.
 
-        Raises RuntimeError where there is nothing to reduce: the optimizer would step on nothing.
+        Raises RuntimeError where there is nothing to reduce, as the optimizer would step on nothing, where the step
+        before was not cleared, and on all ranks where they have ended different numbers of micro-batches.
         """
+        micro_batch = numbers.count("micro_batch", micro_batch, least=1)
         self._flush()
+        self._require_cleared()
         self._require_gradients()
+        self._reduced = True
         count = self.ranks.replicas * self._count
         measuring = self.measuring
         self._sum_terms(measuring)
         self._average(count, gradient_scale)
         head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
-        tail = self._big(measuring)
+        ended = torch.tensor([self._count, self._count**2], dtype=torch.float64).to(self._device)
+        tail = [*self._big(measuring), *ended]
         more = torch.tensor(list(extra), dtype=torch.float64).to(self._device)
         packed = torch.cat([torch.stack([*head, *tail]), more])
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
-        small, small_scaled, loss, big, big_scaled, moment, elements, *extra_sums = packed.tolist()
+        small, small_scaled, loss, big, big_scaled, moment, elements, *counts_and_extra = packed.tolist()
+        micro_batches, squared, *extra_sums = counts_and_extra
+        self._require_equal_counts(micro_batches, squared)
         if self._preconditioner is not None and measuring:
             self._preconditioner.learn(moment, elements)
             self._preconditioner.end()
@@ -237,7 +250,7 @@ class GradientAccumulator:
         self._squares.clear()
         self._losses.zero_()
         self._count = 0
-        self._arrived = False
+        self._arrived = self._reduced = False
         for parameter in itertools.chain(self.parameters, self._fully_sharded):
             parameter.grad = None
 
@@ -370,6 +383,28 @@ class GradientAccumulator:
             # Autograd wants a gradient in the parameter's own numbers: half-precision parameters have a copy.
             slot.parameter.grad = _as_placed(slot.view.to(local(slot.parameter).dtype), slot.parameter)
 
+    def _require_cleared(self) -> None:
+        if self._reduced:
+            raise RuntimeError("the step before is not cleared: call clear once the optimizer has made its step")
+
+    def _require_ownership(self) -> None:
+        """What was taken is put back by whoever reduces gradients too, and the next would be added to it."""
+        if any(parameter.grad is not None for parameter in self.parameters):
+            raise RuntimeError(
+                "somebody else puts gradients into p.grad, as DistributedDataParallel does with"
+                " gradient_as_bucket_view: keep it and use NoiseMeter or StepReporter, or give the accumulator a model"
+                " that is not wrapped"
+            )
+
+    def _require_equal_counts(self, total: float, squared: float) -> None:
+        """By the sums over the world of each rank's count and its square: each rank has divided by its own."""
+        world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        if world * squared != total**2:
+            raise RuntimeError(
+                f"ranks have ended different numbers of micro-batches in this step: {self._count} here, {total:g} on"
+                f" all {world}. Give every rank equally many"
+            )
+
     def _require_gradients(self) -> None:
         if self._count == 0:
             raise RuntimeError("no micro-batch has ended since the last step: call end_micro_batch after each backward")
@@ -439,6 +474,16 @@ class GradientAccumulator:
 
     def _tensor_ranks(self) -> list[int]:
         return [] if self.ranks.tensor is None else torch.distributed.get_process_group_ranks(self.ranks.tensor)
+
+
+def _refuse_wrapped(parts: Sequence[nn.Parameter | nn.Module]) -> None:
+    """Their gradients would be reduced twice, and measured after the first time."""
+    for part in parts:
+        if isinstance(part, DistributedDataParallel):
+            raise UnknownLayout(
+                "DistributedDataParallel reduces gradients by itself: give its .module before it is wrapped, or keep it"
+                " and use NoiseMeter or StepReporter"
+            )
 
 
 def _as_placed(piece: Tensor, parameter: nn.Parameter) -> Tensor:
