@@ -14,7 +14,6 @@ import torch.distributed.tensor.parallel
 
 import headway.pipeline  # noqa: F401
 from headway import sharded
-from headway.tiles import staged
 from headway.checkpoint import Draft
 from headway.data import Corpus
 from headway.flops import ModelShape
@@ -23,6 +22,7 @@ from headway.message import Configuration, Execution, Layout
 from headway.parallel import Parallel, Recipe
 from headway.reshard import exchange
 from headway.saver import Saver
+from headway.tiles import staged
 
 warnings.filterwarnings("ignore", module="torch")
 

@@ -32,6 +32,7 @@ from headway.sdk import (
     stopped,
 )
 from headway.secret_files import MissingSecret, secret
+from headway.version import __version__
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "StepSummary",
     "StepWindow",
     "Stop",
+    "__version__",
     "busy",
     "checkpoint_done",
     "close",

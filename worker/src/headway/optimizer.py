@@ -12,7 +12,7 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from headway.tiles import Tile, tile_of, stretch
+from headway.tiles import Tile, stretch, tile_of
 from headway.torch import GradientAccumulator
 from headway.torch.ranks import local
 

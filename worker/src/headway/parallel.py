@@ -16,7 +16,6 @@ import torch
 import torch.distributed
 from torch import Tensor
 
-from headway.tiles import Tile, tile_of
 from headway.flops import ModelShape
 from headway.gang import Gang
 from headway.message import Configuration
@@ -24,6 +23,7 @@ from headway.model import initial
 from headway.moments import AdamPreconditioner
 from headway.optimizer import AdamW
 from headway.parts import build, check, flatten, fully_sharded
+from headway.tiles import Tile, tile_of
 from headway.torch import GradientAccumulator, Ranks, Reduced, Summed
 from headway.torch.squares import EVERY
 from headway.vocabulary import cut_by_vocabulary, loss_of_logits

@@ -18,7 +18,6 @@ import torch
 import headway
 from headway import resume
 from headway.batches import Batches
-from headway.tiles import staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -35,6 +34,7 @@ from headway.parts import CannotRun, check, import_for
 from headway.reshard import exchange
 from headway.saver import Saver
 from headway.stepping import mean_gradient
+from headway.tiles import staged
 from headway.torch import Reduced
 from headway.window import StepSummary, StepWindow
 

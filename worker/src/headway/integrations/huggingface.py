@@ -65,7 +65,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             every=self._every,
         )
         self._reporter.step = state.global_step
-        self._trainer.training_step = self._noting_the_loss(self._trainer.training_step)
+        self._trainer.training_step = self._noting_the_loss(self._trainer.training_step)  # type: ignore[method-assign]
         accelerator = self._trainer.accelerator
         accelerator.clip_grad_norm_ = self._measuring_first(accelerator.clip_grad_norm_)
 
@@ -95,7 +95,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             return
         if not state.is_world_process_zero:
             return
-        written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         reporter.save(lambda directory: _move(written, directory))
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from headway import resume
 from headway.batches import Batches
-from headway.tiles import restore, staged
 from headway.checkpoint import CheckpointError
 from headway.data import Corpus
 from headway.environment import Environment
@@ -39,6 +38,7 @@ from headway.probe.critical import (
 )
 from headway.probe.told import write_json
 from headway.stepping import mean_gradient
+from headway.tiles import restore, staged
 from headway.training import CANNOT_RUN, EVALUATED, recipe_of
 
 

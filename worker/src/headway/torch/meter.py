@@ -118,8 +118,8 @@ class NoiseMeter:
             sample = Unmeasured.CONTRADICTORY
             self._complain(
                 "the mean gradient is not the mean of the micro-batches' gradients. Measure before clipping and"
-                " unscaling, and give gradient_scale as the factor on each micro-batch's mean loss; a pipeline's schedule that"
-                " divides by the micro-batches itself (scale_grads=True) must not"
+                " unscaling, and give gradient_scale as the factor on each micro-batch's mean loss; a pipeline's"
+                " schedule that divides by the micro-batches itself (scale_grads=True) must not"
             )
         self.not_finite += sample is Unmeasured.NOT_FINITE
         if isinstance(sample, NoiseSample):
