@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 
 from headway.check.__main__ import main
+from headway.check.findings import Claims, Verdict, judge
+from headway.check.launch import Command, Order
 from headway.check.line import suggest
+from headway.check.trial import Seen
+from headway.message import Configuration, Layout
 from headway.watch import Reader, Sizes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
@@ -193,8 +197,16 @@ def test_a_script_that_counts_on_with_a_new_model(tmp_path: Path, capsys: pytest
     assert shown.endswith("Does not work: resume.\n")
 
 
+def test_a_script_that_joins_and_reports_nothing(tmp_path: Path) -> None:
+    configuration = Configuration(Layout(1), 4, 16)
+    order = Order(Command(("true",)), configuration, 1, tmp_path / "agent.sock", tmp_path, 30.0)
+    (found,) = judge([Seen(order, 60.0, hello={"type": "hello"})], Claims())
+    words = "has joined (headway.init), and reports no step within 60 s (--patience)"
+    assert (found.verdict, found.words) == (Verdict.FAILS, words)
+
+
 def test_a_batch_that_is_claimed_live_and_not_followed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, shown = page(tmp_path, capsys, trained(FOLLOWS="False"), "--grace", "2", "--ranks", "1")
+    code, shown = page(tmp_path, capsys, trained(FOLLOWS="False"), "--grace", "6", "--ranks", "1")
     assert code == 1
     assert "batch   FAILS  was asked for 32 sequences a step, and reports 16 at step # still" in shown
     assert shown.endswith("Does not work: batch.\n")

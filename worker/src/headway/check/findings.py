@@ -100,12 +100,12 @@ def _steps(seen: Seen) -> Finding:
     if seen.malformed is not None:
         return Finding("steps", Verdict.FAILS, f"sent a line that is no message of the protocol: {seen.malformed}")
     if seen.hello is not None:
-        return Finding("steps", Verdict.FAILS, "has joined (headway.init), and reports no step", REPORT)
+        return Finding("steps", Verdict.FAILS, f"has joined (headway.init), and reports no step{_waited(seen)}", REPORT)
     if seen.suggestion is not None:
         add = (f"python -m headway.check --line '{seen.suggestion.pattern}' ...", "or, in the script:", *MAKE, *REPORT)
         words = f"says nothing to Headway, and prints its steps: {seen.suggestion.line[:100]}"
         return Finding("steps", Verdict.FAILS, words, add)
-    ended = ", and ran to its end" if seen.ended_itself == 0 else ""
+    ended = ", and ran to its end" if seen.ended_itself == 0 else _waited(seen)
     return Finding(
         "steps", Verdict.FAILS, f"says nothing to Headway, and prints no steps{ended}", (*MAKE, *REPORT, *SAVE, *STOP)
     )
@@ -221,13 +221,11 @@ def _signal(end: End, grace_s: float) -> Finding:
 
 def _resume(first: Seen, last: Seen, claims: Claims) -> Finding:
     if not last.steps:
-        ended = f"ended with exit code {last.ended_itself}" if last.ended_itself else "reported no step"
-        return Finding(
-            "resume",
-            Verdict.FAILS,
-            f"started again on {ranks(last)}, it {ended}",
-            _why(last) if last.ended_itself else RESUME,
-        )
+        words = f"started again on {ranks(last)}, it "
+        if last.ended_itself:
+            return Finding("resume", Verdict.FAILS, f"{words}ended with exit code {last.ended_itself}", _why(last))
+        add = () if claims.watched else RESUME
+        return Finding("resume", Verdict.FAILS, f"{words}reported no step{_waited(last)}", add)
     step = int(last.steps[0]["step"]) - int(last.steps[0]["steps"])
     if claims.watched:
         before = int(first.steps[-1]["step"])
@@ -286,6 +284,10 @@ def _layout(trials: list[Seen], claims: Claims) -> Finding:
     if len({seen.order.ranks for seen in trials}) > 1:
         return Finding("layout", Verdict.FAILS, "said restart, but did not train on other ranks")
     return Finding("layout", Verdict.UNTRIED, "by a restart, which takes another number of ranks to try")
+
+
+def _waited(seen: Seen) -> str:
+    return "" if seen.ended_itself is not None else f" within {seen.patience_s:g} s (--patience)"
 
 
 def _untimely(seen: Seen, asked: str) -> str:

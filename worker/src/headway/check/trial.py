@@ -59,6 +59,8 @@ class Seen:
     """All that is known of one launch."""
 
     order: Order
+    patience_s: float
+    """How long its first step was waited for."""
     hello: Message | None = None
     steps: list[Message] = field(default_factory=list)
     first_step_s: float | None = None
@@ -90,8 +92,7 @@ class Trial:
     """One launch, from its start to its end."""
 
     def __init__(self, order: Order, patience_s: float) -> None:
-        self.seen = Seen(order)
-        self._patience_s = patience_s
+        self.seen = Seen(order, patience_s)
         self._agent = Agent(order.socket)
         self._began = time.monotonic()
         self._asked_to_stop = False
@@ -116,11 +117,11 @@ class Trial:
 
     def train(self, want_noise: bool) -> bool:
         """Until there are steps, and noise or enough of them; whether it trains still."""
-        told = self._wait(lambda: bool(self.seen.steps) or self._silent(), self._patience_s)
+        told = self._wait(lambda: bool(self.seen.steps) or self._silent(), self.seen.patience_s)
         if not told or not self.seen.steps:
             self.seen.suggestion = suggest(self._launch.output())
             return False
-        self._wait(lambda: self._enough(want_noise), self._patience_s)
+        self._wait(lambda: self._enough(want_noise), self.seen.patience_s)
         return not self._launch.ended()
 
     def follow(self, wanted: Configuration, wait_s: float) -> int | None:
