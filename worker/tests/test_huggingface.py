@@ -77,7 +77,7 @@ def script(folder: Path, steps: int, text: Text) -> int:
         trainer.train(resume_from_checkpoint=resume)
     except SystemExit as end:
         return int(end.code or 0)
-    headway.close()  # as at the end of a process of its own, which a fork of a test has not
+    headway.close()  # as an interpreter does when it ends by itself
     return 0
 
 
@@ -155,3 +155,21 @@ def test_micro_batches_are_weighted_by_their_labels(tmp_path: Path) -> None:
         },
         rel=1e-4,
     )
+
+
+def test_a_trainer_is_followed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headway.integrations import huggingface
+
+    arguments = transformers.TrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[])
+    trainer = transformers.Trainer(model(), arguments, train_dataset=Text())
+    agent = FakeAgent(tmp_path / "agent.sock")
+    before = signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patched:
+        for name, value in environment(agent, 1, 2, 6).items():
+            patched.setenv(name, value)
+        huggingface.follow(trainer, sequence_length=LENGTH)
+        with pytest.raises(RuntimeError, match="each step would be counted twice"):
+            huggingface.follow(trainer, sequence_length=LENGTH)
+        headway.close(timeout_s=0.0)
+    signal.signal(signal.SIGTERM, before)
+    agent.hang_up()

@@ -95,8 +95,8 @@ def test_noise_without_signal_has_no_scale() -> None:
 
 
 def drawn(generator: random.Random, phi: float, dimensions: int) -> NoiseSample:
-    """The squares of one step of eight small batches of eight, exactly as they are distributed where |G|² = 1 and the noise
-    is normal, alike in so many dimensions."""
+    """The squares of one step of eight small batches of eight, exactly as they are distributed where |G|² = 1 and the
+    noise is normal, alike in so many dimensions."""
     each, count, batch = phi / dimensions, 8, 64.0
 
     def squares(degrees: int) -> float:

@@ -50,8 +50,8 @@ class NoiseSample:
 
 @dataclass(frozen=True)
 class NoiseScale:
-    """φ in sequences, the standard error of the estimate to first order, and the interval in which φ lies at 95 %. Where
-    |G|² is not clear of zero that has no upper end, `high` is infinite, and the error means nothing."""
+    """φ in sequences, the standard error of the estimate to first order, and the interval in which φ lies at 95 %.
+    Where |G|² is not clear of zero that has no upper end, `high` is infinite, and the error means nothing."""
 
     sequences: float
     standard_error: float
@@ -112,8 +112,8 @@ class NoiseAverage:
         return NoiseScale(scale, math.sqrt(error_sqr), *interval)
 
     def interval(self) -> tuple[float, float] | None:
-        """Within what φ lies at 95 % (Fieller 1954), also while φ itself is None; as the scheduler reckons it. None from a
-        single step, and where |G|² is below zero by more than its error.
+        """Within what φ lies at 95 % (Fieller 1954), also while φ itself is None; as the scheduler reckons it. None
+        from a single step, and where |G|² is below zero by more than its error.
 
         All ρ > 0 with (S - ρG)² ≤ t²·var(S - ρG), S and G the means: aρ² - 2hρ + c ≤ 0.
         """

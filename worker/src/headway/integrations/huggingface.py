@@ -30,7 +30,11 @@ def follow(trainer: Trainer, sequence_length: int, every: int = 4, handle_sigter
     """Attaches Headway to a Trainer; returns the checkpoint to resume from. A no-op outside a Headway job.
 
     `handle_sigterm`: see `headway.init`, which a script that has called it itself need not have repeated.
+
+    Raises RuntimeError where it is attached to this Trainer already.
     """
+    if any(isinstance(callback, _Callback) for callback in trainer.callback_handler.callbacks):
+        raise RuntimeError("headway follows this Trainer already: each step would be counted twice")
     environment = headway.joined() or headway.init(batch="restart", layout="restart", handle_sigterm=handle_sigterm)
     if environment is None:
         return None
@@ -66,7 +70,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             every=self._every,
         )
         self._reporter.step = state.global_step
-        self._trainer.training_step = self._noting_each(self._trainer.training_step)
+        self._trainer.training_step = self._noting_each(self._trainer.training_step)  # type: ignore[method-assign]
         accelerator = self._trainer.accelerator
         accelerator.clip_grad_norm_ = self._measuring_first(accelerator.clip_grad_norm_)
 
@@ -98,7 +102,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
             return
         if not state.is_world_process_zero:
             return
-        written = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        written = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
         reporter.save(lambda directory: _move(written, directory))
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
