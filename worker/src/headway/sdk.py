@@ -47,6 +47,7 @@ class _Session:
         self._before: Callable[[int, FrameType | None], Any] | int | None = None
         self._transport: Transport | None = None
         self._losses = LossWatch()
+        self._last_words: list[Callable[[], None]] = []
         self._startup_s = environment.startup_s
         self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, time.monotonic()
         self.configuration = environment.configuration
@@ -137,6 +138,15 @@ class _Session:
         """Unless the script has put another handler in the place of ours."""
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
             signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
+
+    def before_close(self, say: Callable[[], None]) -> None:
+        self._last_words.append(say)
+
+    def say_last_words(self) -> None:
+        """Once, so that one who closes in between is no loop."""
+        words, self._last_words = self._last_words, []
+        for say in words:
+            say()
 
     def close(self, timeout_s: float) -> None:
         self._let_go_of_sigterm()
@@ -306,10 +316,18 @@ def stopped(*, step: int, samples_seen: int) -> None:
         _session.send({"type": "stopped", "step": step, "samples_seen": samples_seen})
 
 
+def before_close(say: Callable[[], None]) -> None:
+    """Has `say` called at the beginning of `close`, while it can still report: for what gathers steps."""
+    if _session is not None:
+        _session.before_close(say)
+
+
 def close(timeout_s: float = 5.0) -> None:
-    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits."""
+    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits, unless nothing was ever said
+    or asked."""
     global _session
     if _session is not None:
+        _session.say_last_words()
         session, _session = _session, None
         session.close(timeout_s)
 

@@ -27,6 +27,7 @@ import torch.distributed
 from torch import Tensor, nn
 
 import headway
+from headway import sdk
 from headway.checkpoint import Draft
 from headway.message import Configuration, Configure, Layout
 from headway.torch.meter import NoiseMeter
@@ -77,6 +78,8 @@ class StepReporter:
         self._hears = self._leads or os.environ.get("LOCAL_RANK") == "0"
         self._saved_at = self._ended_at = time.monotonic()
         self._asked = Asked()
+        window, leads = self._window, self._leads  # and nothing more: a model may be gone before the process ends
+        sdk.before_close(lambda: _report(window.flush(), leads))
 
     def end_step(
         self,
@@ -112,7 +115,7 @@ class StepReporter:
             noise=measured.noise,
         )
         self._ended_at = now
-        self._report(self._window.add(summary))
+        _report(self._window.add(summary), self._leads)
         self._asked = self._understand(asked)
         if self._asked.configure is not None:
             self._micro_batch = self._asked.configure.configuration.micro_batch
@@ -152,8 +155,9 @@ class StepReporter:
             raise OSError(f"{failures:g} ranks could not write their part")
 
     def finished(self) -> None:
-        """Reports the steps that are not reported yet, at the end of training."""
-        self._report(self._window.flush())
+        """Reports the steps that are not reported yet. It happens by itself when the process ends or `headway.close` is
+        called; call it where training is over and much else still follows."""
+        _report(self._window.flush(), self._leads)
 
     def stopped(self) -> int:
         """Says that this job stops as asked, after its last checkpoint; exit with what this returns."""
@@ -202,11 +206,10 @@ class StepReporter:
             return Configuration(Layout(self.meter.ranks.replicas), micro_batch, global_batch)
         return replace(launched, micro_batch=micro_batch, global_batch=global_batch)
 
-    def _report(self, summaries: list[StepSummary]) -> None:
-        if not self._leads:
-            return
-        for summary in summaries:
-            headway.report_steps(summary)
+
+def _report(summaries: list[StepSummary], leads: bool) -> None:
+    for summary in summaries if leads else []:
+        headway.report_steps(summary)
 
 
 def _number(loss: Tensor | float) -> float:
