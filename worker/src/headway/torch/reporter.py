@@ -121,14 +121,16 @@ class StepReporter:
             self._micro_batch = self._asked.configure.configuration.micro_batch
         return self._asked
 
-    def save(self, write: Callable[[Path], object]) -> None:
-        """Lets `write` fill an empty directory, and offers it as this step's checkpoint. On one rank. A
-        full disk ends no training: it is said, and the checkpoint before stands."""
+    def save(self, write: Callable[[Path], object]) -> bool:
+        """Lets `write` fill an empty directory, and offers it as this step's checkpoint; whether there is one now. On
+        one rank. A full disk ends no training: it is said, and the checkpoint before stands."""
         try:
             with headway.saving(step=self.step, samples_seen=self.samples_seen) as directory:
                 write(directory)
         except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as RuntimeError
             print(f"checkpoint at step {self.step} failed: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
 
     def save_together(self, write: Callable[[Path], object]) -> None:
         """The same where every rank writes its part into one directory, which all must see. Call it on every rank. If
