@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import headway
+
 Message = dict[str, Any]
 JOB = "3f0c1a52-0000-4000-8000-000000000001"
 
@@ -137,6 +139,7 @@ class Worker:
                 os.dup2(descriptor, 2)
                 os.environ.update(variables)
                 code = main()
+                headway.close()  # as at an interpreter's end
             finally:
                 os._exit(code)
 

@@ -194,8 +194,9 @@ def living(folder: Path, steps: int, seen: str) -> int:
     rates = []
 
     class Rate(transformers.TrainerCallback):  # type: ignore[misc]
-        def on_pre_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
-            rates.append(optimizer.param_groups[0]["lr"])
+        def on_step_begin(self, _: Any, state: Any, *__: Any, optimizer: Any = None, **___: Any) -> None:
+            if not rates:
+                optimizer.optimizer.register_step_pre_hook(lambda *_: rates.append(optimizer.param_groups[0]["lr"]))
 
     given = arguments(folder, max_steps=steps, lr_scheduler_type="constant", learning_rate=1e-3)
     trainer = transformers.Trainer(model(), given, train_dataset=Listed(folder / seen), callbacks=[Rate()])

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -24,8 +25,7 @@ import headway
 from headway.checkpoint import Draft
 from headway.environment import Environment
 from headway.integrations.huggingface_live import Live, LiveStep
-from headway.learning_rate import LearningRate
-from headway.torch import Asked, Ranks, StepReporter, UnknownLayout
+from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter, UnknownLayout
 
 STATE = "trainer_state.json"
 
@@ -75,15 +75,20 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         self._trainer, self._environment, self._live = trainer, environment, live
         self._sequence_length, self._every = sequence_length, every
         self._scale_learning_rate = scale_learning_rate
-        self._factor = LearningRate(1.0, 0, environment.lr_scale)
-        self._unscaled: list[float] | None = None
+        self._rate: ScaledLearningRate | None = None
         self._reporter: StepReporter | None = None
         self._asked = Asked()
         self._best: str | None = None
         self._loss: Tensor | None = None
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        model: Any = None,
+        optimizer: Any = None,
+        **_: Any,
     ) -> None:
         """The model is wrapped and sharded by now. A script that trains a second time goes on counting samples."""
         earlier = self._reporter
@@ -108,28 +113,13 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
                 f" skips {state.global_step} steps of {_global_batch(self._trainer)}: its data go on elsewhere. Under"
                 ' follow(batch="live") they follow the samples'
             )
-        if self._trainer.is_deepspeed_enabled and self._environment.lr_scale != 1.0 and self._scale_learning_rate:
-            self._scale_learning_rate = False
-            self._warn("under DeepSpeed the learning rate is the engine's: multiply it by HEADWAY_LR_SCALE yourself")
+        if self._rate is not None:
+            self._rate.close()
+        if self._scale_learning_rate:
+            self._rate = ScaledLearningRate(_innermost(optimizer))
 
-    def on_step_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any = None, **_: Any
-    ) -> None:
+    def on_step_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._loss = None
-        if self._scale_learning_rate and not self._trainer.is_deepspeed_enabled:
-            factor = self._factor.next(state.global_step)
-            self._unscaled = [group["lr"] for group in optimizer.param_groups]
-            for group in optimizer.param_groups:
-                group["lr"] = group["lr"] * factor
-
-    def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any = None, **_: Any
-    ) -> None:
-        """The Trainer's schedule and its log know the recipe's own learning rate, and so does a checkpoint."""
-        if self._unscaled is not None:
-            for group, learning_rate in zip(optimizer.param_groups, self._unscaled, strict=True):
-                group["lr"] = learning_rate
-            self._unscaled = None
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
@@ -137,7 +127,8 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         """Every rank was told the same, so all save, stop and take another batch together."""
         if self._asked.configure is not None and self._live is not None:
             self._live.take(self._asked.configure.configuration)
-            self._factor.aim(self._asked.configure.lr_scale)
+            if self._rate is not None:
+                self._rate.aim(self._asked.configure.lr_scale)
         control.should_save = control.should_save or self._asked.save
         control.should_training_stop = control.should_training_stop or self._asked.stop
         return control
@@ -204,6 +195,13 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
 
 def _global_batch(trainer: Trainer) -> int:
     return int(trainer.get_total_train_batch_size(trainer.args))
+
+
+def _innermost(optimizer: Any) -> Any:
+    """The one whose steps PyTorch tells of, below the wrappers of Accelerate and DeepSpeed."""
+    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = inner
+    return optimizer
 
 
 def _ranks(trainer: Trainer) -> Ranks | None:

@@ -8,17 +8,16 @@ given one batch for each step, and that batch's micro-batches are taken here. Th
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler
 from transformers import Trainer
 
 from headway.message import Configuration
-from headway.torch import StepReporter
+from headway.torch import SampleBatches, StepReporter
 
 
 class LiveStep(dict[str, Any]):
@@ -89,13 +88,22 @@ class Live:
 
     def _samples(self) -> Iterator[Any]:
         """Micro-batches without end. Another loader begins after each change, so that none read ahead is trained on."""
+        reporter = self._reporter
+        assert reporter is not None, "samples are drawn once training has begun"
         loader = self._loader()
-        order = _Order(loader)
+        order = _order(loader)
         while True:
             self._changed = False
             for batch in DataLoader(
                 loader.dataset,
-                batch_sampler=self._positions(order),
+                batch_sampler=SampleBatches(
+                    len(loader.dataset),
+                    self.micro_batch,
+                    self.accumulation,
+                    first=reporter.samples_seen,
+                    ranks=reporter.meter.ranks,
+                    order=order,
+                ),
                 collate_fn=loader.collate_fn,
                 num_workers=loader.num_workers,
                 pin_memory=loader.pin_memory,
@@ -105,18 +113,6 @@ class Live:
                 yield batch
                 if self._changed:
                     break
-
-    def _positions(self, order: _Order) -> Iterator[list[int]]:
-        """This replica's indices, micro-batch by micro-batch: a step's samples are shared out in equal stretches."""
-        assert self._reporter is not None, "samples are drawn once training has begun"
-        data, first = self._reporter.meter.ranks, self._reporter.samples_seen
-        replica = sorted(data.data_ranks()).index(torch.distributed.get_rank()) if data.replicas > 1 else 0
-        micro_batch, accumulation = self.micro_batch, self.accumulation
-        while True:
-            for index in range(accumulation):
-                begin = first + (replica * accumulation + index) * micro_batch
-                yield [order.at(begin + i) for i in range(micro_batch)]
-            first += micro_batch * accumulation * data.replicas
 
 
 class _Endless:
@@ -129,23 +125,18 @@ class _Endless:
         return self._samples()
 
 
-class _Order:
-    """Which sample of the data set comes where, epoch after epoch: as the Trainer's own sampler says."""
+def _order(loader: Any) -> Callable[[int], Iterable[int]]:
+    """Of each epoch, as the Trainer's own sampler has it."""
+    sampler = loader.get_sampler()
+    if isinstance(sampler, RandomSampler) and not hasattr(sampler, "set_epoch"):
+        raise ValueError('follow(batch="live"): a random order must be seeded (use_seedable_sampler)')
 
-    def __init__(self, loader: Any) -> None:
-        self._sampler, self._epoch = loader.get_sampler(), -1
-        self._size = len(loader.dataset)
-        if isinstance(self._sampler, RandomSampler) and not hasattr(self._sampler, "set_epoch"):
-            raise ValueError('follow(batch="live"): a random order must be seeded (use_seedable_sampler)')
+    def indices(epoch: int) -> Iterable[int]:
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        return iter(sampler)
 
-    def at(self, position: int) -> int:
-        """The index of the sample at a position since the beginning of training."""
-        epoch, place = divmod(position, self._size)
-        if epoch != self._epoch:
-            if hasattr(self._sampler, "set_epoch"):
-                self._sampler.set_epoch(epoch)
-            self._epoch, self._indices = epoch, np.fromiter(self._sampler, np.int64)
-        return int(self._indices[place])
+    return indices
 
 
 def _sharded_by_transformers(trainer: Trainer) -> bool:
