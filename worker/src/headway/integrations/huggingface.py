@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -199,8 +198,8 @@ def _global_batch(trainer: Trainer) -> int:
 
 def _innermost(optimizer: Any) -> Any:
     """The one whose steps PyTorch tells of, below the wrappers of Accelerate and DeepSpeed."""
-    while isinstance(inner := getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
-        optimizer = inner
+    while hasattr(optimizer, "optimizer"):
+        optimizer = optimizer.optimizer
     return optimizer
 
 
