@@ -13,6 +13,7 @@ import torch
 from agent import FakeAgent, Message, Worker, environment
 from tiny import LENGTH, Tiny, batch, loss_of
 
+import headway
 from headway import checkpoint
 from headway.torch import GradientAccumulator, SampleBatches
 
@@ -47,6 +48,20 @@ class Module(L.LightningModule):  # type: ignore[misc]
         optimizer.register_step_pre_hook(lambda *_: self.rates.append(optimizer.param_groups[0]["lr"]))
 
 
+def made(folder: Path, follow: Any, **more: Any) -> Any:
+    return L.Trainer(
+        use_distributed_sampler=False,
+        callbacks=[follow],
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+        **more,
+    )
+
+
 def script(folder: Path, name: str, steps: int, micro_batch: int, accumulation: int) -> int:
     from headway.integrations.lightning import Follow
 
@@ -56,19 +71,7 @@ def script(folder: Path, name: str, steps: int, micro_batch: int, accumulation: 
     loader = torch.utils.data.DataLoader(
         Samples(), batch_sampler=SampleBatches(SIZE, micro_batch, accumulation, order=lambda epoch: range(SIZE))
     )
-    trainer = L.Trainer(
-        max_steps=steps,
-        accumulate_grad_batches=accumulation,
-        gradient_clip_val=1e-3,
-        use_distributed_sampler=False,
-        callbacks=[follow],
-        accelerator="cpu",
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-    )
+    trainer = made(folder, follow, max_steps=steps, accumulate_grad_batches=accumulation, gradient_clip_val=1e-3)
     try:
         trainer.fit(module, loader, ckpt_path=follow.resume_path)
         return 0
@@ -130,3 +133,29 @@ def test_sigterm_saves_a_checkpoint_and_the_samples_go_on_with_another_batch(tmp
     seen, _ = json.loads((tmp_path / "first").read_text())
     then, _ = json.loads((tmp_path / "second").read_text())
     assert seen + then == [position % SIZE for position in range(last["samples_seen"])]
+
+
+def loader() -> Any:
+    return torch.utils.data.DataLoader(Samples(), batch_sampler=SampleBatches(SIZE, 2))
+
+
+def test_outside_headway_nothing_is_kept(tmp_path: Path) -> None:
+    from headway.integrations.lightning import Follow
+
+    follow, module = Follow(2, sequence_length=LENGTH), Module()
+    made(tmp_path, follow, max_steps=3, accumulate_grad_batches=2).fit(module, loader(), ckpt_path=follow.resume_path)
+    assert len(module.seen) == 12 and module.rates == [1e-3] * 3
+    assert follow._losses == []
+
+
+def test_manual_optimization_is_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headway.integrations.lightning import Follow
+
+    monkeypatch.setenv("HEADWAY_SOCKET", str(tmp_path / "nobody"))
+    module = Module()
+    module.automatic_optimization = False
+    try:
+        with pytest.raises(ValueError, match="automatic optimization"):
+            made(tmp_path, Follow(2, sequence_length=LENGTH), max_steps=1).fit(module, loader())
+    finally:
+        headway.close()

@@ -91,7 +91,8 @@ class Follow(Callback):  # type: ignore[misc]
 
     def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
         """Of a micro-batch: its share of the step's mean loss."""
-        self._losses.append(loss.detach())
+        if self._reporter is not None:
+            self._losses.append(loss.detach())
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
         """The gradients are whole and not yet clipped. Those of half precision are unscaled already, so they cannot be
