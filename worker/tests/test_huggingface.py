@@ -314,3 +314,19 @@ def test_noise_under_the_tensor_parallelism_of_transformers_is_that_of_the_whole
     assert told.loss == pytest.approx(whole.loss, rel=1e-5)
     assert told.samples_seen == 6 * replicas, "ranks that share a replica see the same samples"
     assert not any(others)
+
+
+def test_a_live_batch_that_was_promised_before_is_followed_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headway.integrations import huggingface
+
+    monkeypatch.setenv("HEADWAY_SOCKET", str(tmp_path / "nobody"))
+    trainer = transformers.Trainer(model(), arguments(tmp_path, max_steps=1), train_dataset=Text())
+    headway.init(batch="live", handle_sigterm=False)
+    try:
+        with pytest.raises(ValueError, match="promised a live batch"):
+            huggingface.follow(trainer, sequence_length=LENGTH)
+        huggingface.follow(trainer, sequence_length=LENGTH, batch="live")
+    finally:
+        headway.close()

@@ -159,3 +159,15 @@ def test_manual_optimization_is_refused_by_name(tmp_path: Path, monkeypatch: pyt
             made(tmp_path, Follow(2, sequence_length=LENGTH), max_steps=1).fit(module, loader())
     finally:
         headway.close()
+
+
+def test_a_live_batch_that_was_promised_before_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headway.integrations.lightning import Follow
+
+    monkeypatch.setenv("HEADWAY_SOCKET", str(tmp_path / "nobody"))
+    headway.init(batch="live", handle_sigterm=False)
+    try:
+        with pytest.raises(ValueError, match="promised a live batch"):
+            Follow(2, sequence_length=LENGTH)
+    finally:
+        headway.close()

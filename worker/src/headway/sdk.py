@@ -36,7 +36,7 @@ class _Session:
 
     def __init__(self, environment: Environment, capabilities: dict[str, str], heartbeat_s: float) -> None:
         self._environment = environment
-        self._capabilities = capabilities
+        self.capabilities = capabilities
         self._heartbeat_s = heartbeat_s
         self._lock = threading.Lock()
         self._stop: Stop | None = None
@@ -93,7 +93,7 @@ class _Session:
                 "secret": environment.secret,
                 "rank": environment.rank,
                 "pid": os.getpid(),
-                "capabilities": self._capabilities,
+                "capabilities": self.capabilities,
             }
             self._transport = Transport(environment.socket, hello, self._receive, self._heartbeat_s)
             self._transport.start()
@@ -201,6 +201,11 @@ def init(
 def joined() -> Environment | None:
     """What `init` found; None outside Headway."""
     return None if _session is None else _session._environment
+
+
+def promised_live_batch() -> bool:
+    """Whether `init` was told that the script follows another batch while it runs."""
+    return _session is not None and _session.capabilities["batch"] == "live"
 
 
 def poll() -> Directive | None:
@@ -323,8 +328,8 @@ def before_close(say: Callable[[], None]) -> None:
 
 
 def close(timeout_s: float = 5.0) -> None:
-    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits, unless nothing was ever said
-    or asked."""
+    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits, unless nothing was ever
+    said or asked."""
     global _session
     if _session is not None:
         _session.say_last_words()

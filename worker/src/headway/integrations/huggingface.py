@@ -21,6 +21,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 import headway
+from headway import sdk
 from headway.checkpoint import Draft
 from headway.environment import Environment
 from headway.integrations.huggingface_live import Live, LiveStep
@@ -50,6 +51,8 @@ def follow(
     environment = headway.joined() or headway.init(batch=batch, layout="restart", handle_sigterm=handle_sigterm)
     if environment is None:
         return None
+    if sdk.promised_live_batch() and batch != "live":
+        raise ValueError('headway.init promised a live batch: give follow batch="live", or init batch="restart"')
     if environment.checkpoint_dir is not None:
         # This generation's own directory; the Trainer adds checkpoint-<step>.
         home = f"{environment.checkpoint_dir}/g{environment.generation}"

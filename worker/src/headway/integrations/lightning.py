@@ -22,6 +22,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 import headway
+from headway import sdk
 from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter
 
 CHECKPOINT = "lightning.ckpt"
@@ -45,6 +46,8 @@ class Follow(Callback):  # type: ignore[misc]
         self._environment = headway.joined() or headway.init(
             batch="restart", layout="restart", handle_sigterm=handle_sigterm
         )
+        if sdk.promised_live_batch():
+            raise ValueError('headway.init promised a live batch, which Lightning cannot follow: say batch="restart"')
         self._on_sigterm = signal.getsignal(signal.SIGTERM) if self._environment and handle_sigterm else None
         self._micro_batch, self._sequence_length, self._every = micro_batch, sequence_length, every
         self._scale_learning_rate, self._ranks = scale_learning_rate, ranks
