@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import headway
 from headway.check.agent import Agent, Message
 
 JOB = "3f0c1a52-0000-4000-8000-000000000001"
@@ -68,6 +69,7 @@ class Worker:
                 os.dup2(descriptor, 2)
                 os.environ.update(variables)
                 code = main()
+                headway.close()  # as at an interpreter's end
             finally:
                 os._exit(code)
 

@@ -10,6 +10,7 @@ import atexit
 import logging
 import math
 import os
+from collections.abc import Callable
 from typing import Any
 
 from headway import said
@@ -69,6 +70,11 @@ def _joined_session() -> Session | None:
     if _session is None and os.environ.get("HEADWAY_SOCKET"):
         said.once("init", "Headway is told nothing: headway.init was not called in this process, or close was since")
     return _session
+
+
+def promised_live_batch() -> bool:
+    """Whether `init` was told that the script follows another batch while it runs."""
+    return _session is not None and _session.capabilities["batch"] == "live"
 
 
 def poll() -> Directive | None:
@@ -235,11 +241,20 @@ def stopped(*, step: Number, samples_seen: Number) -> None:
         session.send({"type": "stopped", "step": at, "samples_seen": seen})
 
 
-def close(timeout_s: float = 5.0) -> None:
-    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits."""
-    global _session
+def before_close(say: Callable[[], None]) -> None:
+    """Has `say` called at the beginning of `close`, while it can still report: for what gathers steps."""
     if _session is not None:
-        session, _session = _session, None
+        _session.before_close(say)
+
+
+def close(timeout_s: float = 5.0) -> None:
+    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits, unless nothing was ever
+    said or asked."""
+    global _session
+    session = _session
+    if session is not None:
+        session.say_last_words()
+        _session = None
         session.close(timeout_s)
 
 

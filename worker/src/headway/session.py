@@ -28,7 +28,7 @@ class Session:
 
     def __init__(self, environment: Environment, capabilities: dict[str, str], heartbeat_s: float) -> None:
         self.environment = environment
-        self._capabilities = capabilities
+        self.capabilities = capabilities
         self._heartbeat_s = heartbeat_s
         self._lock = threading.Lock()
         self._stop: Stop | None = None
@@ -40,6 +40,7 @@ class Session:
         self._before: Callable[[int, FrameType | None], Any] | int | None = None
         self._transport: Transport | None = None
         self._losses = LossWatch()
+        self._last_words: list[Callable[[], None]] = []
         self._startup_s = environment.startup_s
         self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, time.monotonic()
         self._samples_seen = environment.samples_seen
@@ -102,7 +103,7 @@ class Session:
                 "secret": environment.secret,
                 "rank": environment.rank,
                 "pid": os.getpid(),
-                "capabilities": self._capabilities,
+                "capabilities": self.capabilities,
             }
             self._transport = Transport(environment.socket, hello, self._receive, self._heartbeat_s)
             self._transport.start()
@@ -154,6 +155,15 @@ class Session:
         """Unless the script has put another handler in the place of ours."""
         if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
             signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
+
+    def before_close(self, say: Callable[[], None]) -> None:
+        self._last_words.append(say)
+
+    def say_last_words(self) -> None:
+        """Once, so that one who closes in between is no loop."""
+        words, self._last_words = self._last_words, []
+        for say in words:
+            say()
 
     def close(self, timeout_s: float) -> None:
         self._let_go_of_sigterm()

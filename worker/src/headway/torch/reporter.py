@@ -27,7 +27,7 @@ import torch.distributed
 from torch import nn
 
 import headway
-from headway import said
+from headway import said, sdk
 from headway.checkpoint import Draft
 from headway.message import Configuration, Configure, Layout
 from headway.noise import NoiseSample
@@ -104,6 +104,8 @@ class StepReporter:
         self._world = _world()
         self._heeded = Heeded() if self._leads else None
         self._met = False
+        window, leads = self._window, self._leads  # and nothing more: a model may be gone before the process ends
+        sdk.before_close(lambda: _report(window.flush(), leads))
 
     def end_step(
         self,
@@ -158,7 +160,7 @@ class StepReporter:
             noise=self._noise(measured, told=gradient_norm is not None),
         )
         self._ended_at = now
-        self._report(self._window.add(summary))
+        _report(self._window.add(summary), self._leads)
         self._asked = self._understand(asked)
         if self._heeded is not None:
             self._heeded.asked(self.step, self._asked.save, self._asked.stop)
@@ -166,10 +168,10 @@ class StepReporter:
             self._micro_batch = self._asked.configure.configuration.micro_batch
         return self._asked
 
-    def save(self, write: Callable[[Path], object]) -> None:
-        """Lets `write` fill an empty directory, and offers it as this step's checkpoint. On rank 0; raises RuntimeError
-        on others, and NothingWritten where `write` has written elsewhere. A full disk ends no training: it is said, and
-        the checkpoint before stands."""
+    def save(self, write: Callable[[Path], object]) -> bool:
+        """Lets `write` fill an empty directory, and offers it as this step's checkpoint; whether there is one now. On
+        rank 0; raises RuntimeError on others, and NothingWritten where `write` has written elsewhere. A full disk ends
+        no training: it is said, and the checkpoint before stands."""
         if self._heeded is None:
             raise RuntimeError("reporter.save is for rank 0 alone; save_together has every rank write its part")
         self._heeded.saves()
@@ -178,6 +180,8 @@ class StepReporter:
                 write(directory)
         except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as RuntimeError
             print(f"checkpoint at step {self.step} failed: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
 
     def save_together(self, write: Callable[[Path], object]) -> None:
         """The same where every rank writes its part into one directory, which all must see. Call it on every rank:
@@ -206,8 +210,9 @@ class StepReporter:
             raise OSError(f"{failures:g} ranks could not write their part")
 
     def finished(self) -> None:
-        """Reports the steps that are not reported yet, at the end of training."""
-        self._report(self._window.flush())
+        """Reports the steps that are not reported yet. It happens by itself when the process ends or `headway.close` is
+        called; call it where training is over and much else still follows."""
+        _report(self._window.flush(), self._leads)
 
     def stopped(self) -> int:
         """Says that this job stops as asked, after its last checkpoint; exit with what this returns."""
@@ -293,11 +298,10 @@ class StepReporter:
             return Configuration(Layout(self.meter.ranks.replicas), micro_batch, global_batch)
         return replace(launched, micro_batch=micro_batch, global_batch=global_batch)
 
-    def _report(self, summaries: list[StepSummary]) -> None:
-        if not self._leads:
-            return
-        for summary in summaries:
-            headway.report_steps(summary)
+
+def _report(summaries: list[StepSummary], leads: bool) -> None:
+    for summary in summaries if leads else []:
+        headway.report_steps(summary)
 
 
 def _world() -> int:
