@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from misuses import Corrected, Misuse, Outcome, Raises, Says, Scene
-from tiny import LENGTH, Tiny, batch, loss_of
+from tiny import LENGTH, VOCAB, Tiny, batch, loss_of
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -343,6 +343,11 @@ def train_apart(_: Path) -> None:
     train(first=1000 * torch.distributed.get_rank())
 
 
+def begin_apart(_: Path) -> None:
+    torch.manual_seed(torch.distributed.get_rank())
+    train(model=nn.Sequential(nn.Embedding(VOCAB, VOCAB)))
+
+
 def reduce_twice(_: Path) -> None:
     model = DistributedDataParallel(Tiny(), gradient_as_bucket_view=True)
     gradients = GradientAccumulator(model.module.parameters())
@@ -400,6 +405,11 @@ TOGETHER: dict[str, tuple[int, Callable[[Path], None], Outcome]] = {
         0,
         train_apart,
         Says("Measure once gradients are averaged over replicas"),
+    ),
+    "replicas that begin with other weights": (
+        0,
+        begin_apart,
+        Raises(headway.torch.UnknownLayout, "ranks that are said to hold copies of 0.weight hold each another one"),
     ),
     "another count of micro-batches on each rank": (
         0,
