@@ -8,6 +8,7 @@ test: ## everything continuous integration runs
 	@scripts/test.sh
 
 check: ## the fast loop: format, types and lints
+	scripts/check-worker.sh
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 

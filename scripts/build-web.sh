@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the web page into web/dist, from where the scheduler embeds it, and beside it the licences of what page and binary
-# are made of.
+# are made of, and the worker's wheel.
 source "$(dirname "$0")/lib.sh"
 
 cd "$root/web"
@@ -11,4 +11,5 @@ if [ ! -e $stamp ] || [ package-lock.json -nt $stamp ]; then
 fi
 npm run --silent build
 python3 "$root/scripts/third-party-licenses.py" >dist/third-party-licenses.txt.new
+python3 "$root/scripts/build-wheel.py" dist/simple
 mv dist/third-party-licenses.txt.new dist/third-party-licenses.txt

@@ -12,6 +12,11 @@ worker_soak() {
     (cd worker && PYTHONPATH=src "$(venv_dir)/bin/python" -m pytest -q -s soak)
 }
 step "worker: every layout, every pair of layouts, a life of reconfigurations and kills" worker_soak
+adapters() {
+    (cd worker && PYTHONPATH=src "$HEADWAY_ADAPTERS_PYTHON" -m pytest -q tests/test_adapters.py tests/test_huggingface.py tests/test_lightning.py)
+}
+# A Python that has the frameworks (docs/adapters/README.md).
+[ -z "${HEADWAY_ADAPTERS_PYTHON:-}" ] || step "worker: adapters" adapters
 checks=${HEADWAY_CROSS_CHECKS:-1000}
 step "solver against an exact backend, 4 times $checks programs" env HEADWAY_CROSS_CHECKS="$checks" \
     cargo test --locked --release -p headway-solver ${HEADWAY_HIGHS:+--features highs} --test cross_check -- --nocapture

@@ -65,6 +65,7 @@ step "scripts: directories" scripts/tests/directories.sh
 step "scripts: what a machine lacks" scripts/tests/system.sh
 step "scripts: this repository" scripts/tests/repository.sh
 step "scripts: dashboards, alerts" python3 scripts/tests/monitoring.py
+step "worker: lints, types" scripts/check-worker.sh
 step "dependencies: licences, sources" scripts/check-dependencies.sh
 step "dependencies: known vulnerabilities" vulnerabilities
 step "web page" scripts/build-web.sh

@@ -1,5 +1,5 @@
-"""A script for `accelerate launch` that has never heard of Headway. It keeps its own checkpoints: one every --save-every steps
-and one at SIGTERM, and goes on from the last whole one, on as many ranks as it is given."""
+"""A script for `accelerate launch` that has never heard of Headway. It keeps its own checkpoints: one every
+--save-every steps and one at SIGTERM, and goes on from the last whole one, on as many ranks as it is given."""
 
 import argparse
 import json
@@ -27,8 +27,16 @@ torch.set_num_threads(1)
 accelerator = Accelerator(gradient_accumulation_steps=options.accumulation)
 sources = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:40]
 text = torch.frombuffer(bytearray(b"".join(path.read_bytes() for path in sources)), dtype=torch.uint8)
-shape = dict(vocab_size=256, hidden_size=64, intermediate_size=176, num_hidden_layers=2, num_attention_heads=4)
-model = LlamaForCausalLM(LlamaConfig(**shape, num_key_value_heads=2, max_position_embeddings=options.length))
+shape = LlamaConfig(
+    vocab_size=256,
+    hidden_size=64,
+    intermediate_size=176,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=options.length,
+)
+model = LlamaForCausalLM(shape)
 model, optimizer = accelerator.prepare(model, torch.optim.AdamW(model.parameters(), lr=3e-3))
 
 stopping = False

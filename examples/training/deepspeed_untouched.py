@@ -1,5 +1,5 @@
-"""A DeepSpeed script that has never heard of Headway. It keeps its own checkpoints: one every --save-every steps and one at
-SIGTERM, and goes on from the last whole one. Its batch and its ZeRO stage are those of the configuration."""
+"""A DeepSpeed script that has never heard of Headway. It keeps its own checkpoints: one every --save-every steps and
+one at SIGTERM, and goes on from the last whole one. Its batch and its ZeRO stage are those of the configuration."""
 
 import argparse
 import signal

@@ -49,6 +49,12 @@ if options.resume:
     optimizer.load_state_dict(saved["optimizer"])
     first_step = saved["step"]
 
+
+def write(directory: Path) -> None:
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+    torch.save(state, directory / "state.pt")
+
+
 reporter = headway.torch.StepReporter(model, micro_batch=options.micro_batch, sequence_length=options.length)  # 2
 for step in range(first_step, options.steps):
     optimizer.zero_grad()
@@ -62,8 +68,7 @@ for step in range(first_step, options.steps):
     if rank == 0 and (step + 1) % 50 == 0:
         print(f"step {step + 1} loss {loss.item():.4f} on {world} ranks", flush=True)
     if asked.save and rank == 0:
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
-        reporter.save(lambda directory, state=state: torch.save(state, directory / "state.pt"))  # 4
+        reporter.save(write)  # 4
     if asked.stop:
         sys.exit(reporter.stopped())  # 5
 torch.distributed.destroy_process_group()

@@ -19,18 +19,19 @@ parser.add_argument("--steps", type=int, default=300)
 options = parser.parse_args()
 
 
-class Text(Dataset):
+class Text(Dataset[dict[str, torch.Tensor]]):
     """Stretches of Python's own sources."""
 
-    def __init__(self) -> None:
+    def __init__(self, length: int) -> None:
+        self._length = length
         sources = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[:40]
         self._text = b"".join(path.read_bytes() for path in sources)
 
     def __len__(self) -> int:
-        return len(self._text) // options.length
+        return len(self._text) // self._length
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        rows = self._text[index * options.length : (index + 1) * options.length]
+        rows = self._text[index * self._length : (index + 1) * self._length]
         tokens = torch.frombuffer(bytearray(rows), dtype=torch.uint8).long()
         return {"input_ids": tokens, "labels": tokens}
 
@@ -60,7 +61,7 @@ trainer = Trainer(
         ddp_backend="gloo" if options.world > 1 and not torch.cuda.is_available() else None,
         disable_tqdm=True,
     ),
-    train_dataset=Text(),
+    train_dataset=Text(options.length),
 )
 resume = huggingface.follow(trainer, sequence_length=options.length)  # 2
 trainer.train(resume_from_checkpoint=resume)

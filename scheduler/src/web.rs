@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, Redirect, Response};
 use bytes::Bytes;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
@@ -24,6 +24,9 @@ const CONTENT_SECURITY_POLICY: &str = "default-src 'self'; script-src 'self'; st
 
 /// The REST API's reference, a page of its own (web/docs.html).
 const REFERENCE: (&str, &str) = ("docs", "docs.html");
+
+/// The worker's wheel in an index of packages (PEP 503; scripts/build-wheel.py), of which each folder is a page.
+const PACKAGES: &str = "simple";
 
 /// Vite puts a content hash into the names below this folder, so they never change.
 const HASHED: &str = "assets/";
@@ -59,6 +62,15 @@ pub async fn page(method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Res
     }
     if let Some(file) = Dist::get(path) {
         return Some(asset(path, file, headers).await);
+    }
+    if path == PACKAGES || path.starts_with(&format!("{PACKAGES}/")) {
+        let page = format!("{}/index.html", path.trim_end_matches('/'));
+        // Links of a folder's page begin at the folder.
+        return match Dist::get(&page) {
+            Some(_) if !path.ends_with('/') => Some(Redirect::permanent(&format!("/{path}/")).into_response()),
+            Some(file) => Some(asset(&page, file, headers).await),
+            None => None,
+        };
     }
     if path.starts_with(HASHED) {
         return None;
@@ -130,8 +142,8 @@ fn media_type(path: &str) -> &'static str {
 mod tests {
     use super::*;
 
-    async fn get(path: &'static str) -> Option<Response> {
-        page(&Method::GET, &Uri::from_static(path), &HeaderMap::new()).await
+    async fn get(path: &str) -> Option<Response> {
+        page(&Method::GET, &path.parse().expect("a path"), &HeaderMap::new()).await
     }
 
     #[tokio::test]
@@ -152,6 +164,30 @@ mod tests {
         let (docs, jobs) = (tag("/docs").await, tag("/jobs").await);
         assert_eq!((docs.is_some(), docs != jobs), (built, built));
         assert_eq!(tag("/docs/").await, docs);
+    }
+
+    #[tokio::test]
+    async fn the_workers_wheel_is_found_as_pip_looks_for_it() {
+        assert!(get("/simple/no-such-package/").await.is_none(), "whoever looks for another package is sent elsewhere");
+        let Some(index) = get("/simple/").await else {
+            assert!(Dist::get("simple/index.html").is_none());
+            return;
+        };
+        assert_eq!(index.headers()[header::CONTENT_TYPE], "text/html; charset=utf-8");
+        let moved = get("/simple/headway").await.expect("a page");
+        assert_eq!(
+            (moved.status(), &moved.headers()[header::LOCATION]),
+            (StatusCode::PERMANENT_REDIRECT, &HeaderValue::from_static("/simple/headway/"))
+        );
+        let page = get("/simple/headway/").await.expect("a page");
+        let page = axum::body::to_bytes(page.into_body(), 1 << 16).await.expect("a body");
+        let page = String::from_utf8_lossy(&page);
+        let link = page.split('"').find(|text| text.contains(".whl#sha256=")).expect("a link");
+        let (name, sha256) = link.split_once("#sha256=").expect("a hash");
+        let wheel = get(&format!("/simple/headway/{name}")).await.expect("a wheel");
+        assert_eq!(wheel.headers()[header::CONTENT_TYPE], "application/octet-stream");
+        let wheel = axum::body::to_bytes(wheel.into_body(), 1 << 24).await.expect("a body");
+        assert_eq!(hex::encode(<sha2::Sha256 as sha2::Digest>::digest(&wheel)), sha256);
     }
 
     #[tokio::test]

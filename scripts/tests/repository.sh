@@ -23,6 +23,13 @@ fact_every_wanted_python_package_is_pinned_with_hashes() {
     done
 }
 
+fact_worker_and_server_have_one_version() {
+    local worker server
+    worker=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' "$root/worker/src/headway/version.py")
+    server=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' "$root/Cargo.toml")
+    [ -n "$worker" ] && [ "$worker" = "$server" ] || { echo "the worker is $worker, the server $server"; return 1; }
+}
+
 # What a page names as shown by a test, `file::test`, and the files that it names.
 fact_pages_of_promises_name_tests_and_files_that_exist() {
     local page named file test

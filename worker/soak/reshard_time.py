@@ -18,13 +18,13 @@ from gang import gang  # noqa: E402
 from layouts import configured  # noqa: E402
 
 from headway import sharded  # noqa: E402
-from headway.tiles import staged  # noqa: E402
 from headway.flops import ModelShape  # noqa: E402
 from headway.gang import Gangs  # noqa: E402
 from headway.message import Configuration  # noqa: E402
 from headway.parallel import Parallel, Recipe  # noqa: E402
 from headway.reshard import exchange  # noqa: E402
 from headway.saver import Saver  # noqa: E402
+from headway.tiles import staged  # noqa: E402
 
 SHAPE = ModelShape(layers=8, hidden=256, heads=8, kv_heads=4, ffn_hidden=704, vocab=4096, seq_len=64)
 CHANGES = {

@@ -1,63 +1,22 @@
-"""A stand-in for the node's agent: speaks the worker protocol on a unix socket, without a thread, as tests fork."""
+"""The stand-in for the node's agent as tests use it, and workers that they fork."""
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import selectors
 import signal
 import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Message = dict[str, Any]
+import headway
+from headway.check.agent import Agent, Message
+
 JOB = "3f0c1a52-0000-4000-8000-000000000001"
 
 
-class FakeAgent:
-    """Accepts workers, records what they say, says what a test wants said."""
-
-    def __init__(self, path: Path, welcoming: bool = True) -> None:
-        self.path = path
-        self.messages: list[Message] = []
-        self.welcoming = welcoming
-        self.connections: list[socket.socket] = []
-        self._buffers: dict[socket.socket, bytes] = {}
-        self._listener: socket.socket | None = None
-        self.listen()
-
-    def listen(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(str(self.path))
-        self._listener.listen()
-
-    def hang_up(self) -> None:
-        """The agent dies: listener and connections are gone."""
-        for each in [*self.connections, self._listener]:
-            if each is not None:
-                each.close()
-        self._listener = None
-        self.connections.clear()
-        self._buffers.clear()
-
-    def say(self, *messages: Message) -> None:
-        self.say_raw(b"".join(json.dumps(message).encode() + b"\n" for message in messages))
-
-    def say_raw(self, data: bytes) -> None:
-        for connection in self.connections:
-            self._tell(connection, data)
-
-    @staticmethod
-    def _tell(connection: socket.socket, data: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # a worker may just have left
-            connection.sendall(data)
-
-    def of(self, kind: str) -> list[Message]:
-        return [message for message in self.messages if message["type"] == kind]
+class FakeAgent(Agent):
+    """The stand-in, and patience with what a test waits for."""
 
     def serve(
         self, until: Callable[[], bool], deadline_s: float = 60.0, hear: Callable[[Message], None] = lambda _: None
@@ -67,33 +26,6 @@ class FakeAgent:
         while not until():
             assert time.monotonic() < end, f"condition not met in {deadline_s} s; heard {self.messages[-5:]}"
             self.serve_once(hear)
-
-    def serve_once(self, hear: Callable[[Message], None]) -> None:
-        with selectors.DefaultSelector() as selector:
-            for each in [self._listener, *self.connections]:
-                selector.register(each, selectors.EVENT_READ)
-            readable = [key.fileobj for key, _ in selector.select(0.02)]
-        for each in readable:
-            if each is self._listener:
-                connection, _ = each.accept()
-                self.connections.append(connection)
-                self._buffers[connection] = b""
-                continue
-            try:
-                data = each.recv(65536)
-            except ConnectionResetError:  # killed with our word unread; what it said before has been read
-                data = b""
-            if not data:
-                self.connections.remove(each)
-                each.close()
-                continue
-            *lines, self._buffers[each] = (self._buffers[each] + data).split(b"\n")
-            for line in lines:
-                message = json.loads(line)
-                self.messages.append(message)
-                if message["type"] == "hello" and self.welcoming:
-                    self._tell(each, b'{"type":"welcome"}\n')
-                hear(message)
 
 
 def environment(agent: FakeAgent, dp: int, micro_batch: int, global_batch: int, **more: str) -> dict[str, str]:
@@ -137,6 +69,7 @@ class Worker:
                 os.dup2(descriptor, 2)
                 os.environ.update(variables)
                 code = main()
+                headway.close()  # as at an interpreter's end
             finally:
                 os._exit(code)
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from headway import checkpoint, sharded
-from headway.tiles import Tile, tile_of, stretch
 from headway.checkpoint import CheckpointError
 from headway.saver import Saver
+from headway.tiles import Tile, stretch, tile_of
 
 VALUES = torch.arange(12.0).view(4, 3)
 

@@ -178,7 +178,8 @@ def backwards(meter: NoiseMeter, model: Tiny, times: int = 1) -> None:
 
 
 def test_micro_batches_that_come_more_often_than_told_give_no_sample(caplog: pytest.LogCaptureFixture) -> None:
-    """Counted as they came, a skipped `measure` would double the noise, and two backward passes a micro-batch halve it."""
+    """Counted as they came, a skipped `measure` would double the noise, and two backward passes a micro-batch halve
+    it."""
     model, count = Tiny(), GLOBAL // SMALL
     meter = NoiseMeter(model, every=1)
     backwards(meter, model)

@@ -20,7 +20,7 @@ from headway.torch import StepReporter
 SMALL = 2
 
 
-def script(steps: int, sizes: tuple[int, ...] = ()) -> int:
+def script(steps: int, report_every_s: float, sizes: tuple[int, ...]) -> int:
     """What a user runs below torchrun. `sizes`: of each micro-batch, where they are not equal."""
 
     def rank(_: Termination) -> int:
@@ -29,7 +29,12 @@ def script(steps: int, sizes: tuple[int, ...] = ()) -> int:
         model = DistributedDataParallel(Tiny())
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         reporter = StepReporter(
-            model, micro_batch=SMALL, sequence_length=LENGTH, every=2, report_every_s=0.0, batch="live"
+            model,
+            micro_batch=SMALL,
+            sequence_length=LENGTH,
+            every=2,
+            report_every_s=report_every_s,
+            batch="live",
         )
         accumulation, micro_batch = 2, SMALL
         while reporter.step < steps:
@@ -55,11 +60,17 @@ def script(steps: int, sizes: tuple[int, ...] = ()) -> int:
 
 
 def run(
-    tmp_path: Path, say: Message | int, code: int, steps: int = 1_000_000, sizes: tuple[int, ...] = ()
+    tmp_path: Path,
+    say: Message | int,
+    code: int,
+    steps: int = 1_000_000,
+    report_every_s: float = 0.0,
+    sizes: tuple[int, ...] = (),
 ) -> FakeAgent:
     agent = FakeAgent(tmp_path / "agent.sock")
     more = {"HEADWAY_SAMPLES_SEEN": "64", "HEADWAY_CHECKPOINT_DIR": str(tmp_path / "saved")}
-    worker = Worker(lambda: script(steps, sizes), environment(agent, 2, SMALL, 8, **more), tmp_path / "log")
+    variables = environment(agent, 2, SMALL, 8, **more)
+    worker = Worker(lambda: script(steps, report_every_s, sizes), variables, tmp_path / "log")
 
     def hear(message: Message) -> None:
         if message["type"] == "step" and message["step"] == 2:
@@ -99,6 +110,11 @@ def test_steps_are_reported_with_their_noise_until_ordered_to_stop(tmp_path: Pat
 def test_a_signal_alone_is_no_success(tmp_path: Path) -> None:
     run(tmp_path, int(signal.SIGTERM), code=143)
     assert (tmp_path / "log").read_text().count("stop=True, exit_code=143") == 2
+
+
+def test_a_script_that_ends_by_itself_has_told_of_its_last_steps(tmp_path: Path) -> None:
+    (told,) = run(tmp_path, int(signal.SIGTERM), code=0, steps=7, report_every_s=3600.0).of("step")
+    assert (told["step"], told["steps"], told["samples_seen"]) == (7, 7, 64 + 7 * 8)
 
 
 def test_a_batch_change_reaches_every_rank(tmp_path: Path) -> None:

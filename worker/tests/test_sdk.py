@@ -67,11 +67,11 @@ def test_outside_headway_nothing_happens() -> None:
 
 def test_a_rank_tells_how_long_it_worked_once_a_second(agent: FakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     headway.init()
-    monkeypatch.setattr(headway.sdk, "BUSY_EVERY_S", 3600.0)
+    monkeypatch.setattr(headway.session, "BUSY_EVERY_S", 3600.0)
     headway.busy(0.25)
     headway.busy(float("nan"))
     headway.busy(0.5, steps=2)
-    monkeypatch.setattr(headway.sdk, "BUSY_EVERY_S", 0.0)
+    monkeypatch.setattr(headway.session, "BUSY_EVERY_S", 0.0)
     headway.busy(0.25)
     agent.serve(lambda: bool(agent.of("busy")))
     assert agent.of("busy") == [{"type": "busy", "steps": 4, "busy_s": 1.0}]
@@ -300,7 +300,7 @@ def test_the_thread_survives_what_it_does_not_understand(agent: FakeAgent, monke
 
     headway.init()
     with monkeypatch.context() as patched:
-        patched.setattr("headway.sdk.parse_directive", refuse)
+        patched.setattr("headway.session.parse_directive", refuse)
         headway.poll()
         agent.serve(lambda: bool(agent.of("hello")))
         agent.say({"type": "checkpoint"})

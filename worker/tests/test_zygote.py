@@ -18,8 +18,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
 SOURCES = Path(__file__).parents[1] / "src"
 MARK = "node/job/g1/0/"
-# Tells, as one line of JSON, what a worker can see of itself. Workers share the file: `print` would write a line and its end
-# apart, and another's line could come between.
+# Tells, as one line of JSON, what a worker can see of itself. Workers share the file: `print` would write a line and
+# its end apart, and another's line could come between.
 LOOK = """
 import json, os, random, signal, sys
 mask = os.umask(0); os.umask(mask)
@@ -166,7 +166,6 @@ def test_a_worker_reads_as_many_secrets_as_a_job_may_have_and_shows_none(warm: W
     worker = warm.start("headway.run", warm.script(ASK), secrets=secrets)
     assert worker.code() == 0, worker.output.read_text()
     assert json.loads(worker.output.read_text()) == ["value 31", "value 31", "value 0", False]
-
 
 
 def test_a_worker_finds_what_a_cold_start_would_give_it(warm: Warm) -> None:

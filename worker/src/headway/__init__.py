@@ -16,7 +16,7 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 from headway.environment import Environment
 from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
-from headway.saving import saving
+from headway.saving import NothingWritten, saving
 from headway.sdk import (
     busy,
     checkpoint_done,
@@ -32,6 +32,7 @@ from headway.sdk import (
     stopped,
 )
 from headway.secret_files import MissingSecret, secret
+from headway.version import __version__
 from headway.window import StepSummary, StepWindow
 
 __all__ = [
@@ -46,9 +47,11 @@ __all__ = [
     "NoiseAverage",
     "NoiseSample",
     "NoiseScale",
+    "NothingWritten",
     "StepSummary",
     "StepWindow",
     "Stop",
+    "__version__",
     "busy",
     "checkpoint_done",
     "close",

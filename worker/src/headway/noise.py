@@ -112,8 +112,8 @@ class NoiseAverage:
         return NoiseScale(scale, math.sqrt(error_sqr), *interval)
 
     def interval(self) -> tuple[float, float] | None:
-        """Within what φ lies at 95 % (Fieller 1954), also while φ itself is None; as the scheduler reckons it. None from
-        a single step, and where |G|² is below zero by more than its error.
+        """Within what φ lies at 95 % (Fieller 1954), also while φ itself is None; as the scheduler reckons it. None
+        from a single step, and where |G|² is below zero by more than its error.
 
         All ρ > 0 with (S - ρG)² ≤ t²·var(S - ρG), S and G the means: aρ² - 2hρ + c ≤ 0.
         """

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import math
+from collections.abc import Iterable
 from typing import SupportsFloat, SupportsIndex
 
-log = logging.getLogger("headway")
-
 Number = SupportsFloat | SupportsIndex
-_told: set[str] = set()
 
 
 def real(name: str, value: Number) -> float:
@@ -31,8 +28,17 @@ def whole(name: str, value: Number) -> int:
     return int(number)
 
 
-def complain(name: str, number: float) -> None:
-    """Says once per argument that a report is left out for what it holds."""
-    if name not in _told:
-        _told.add(name)
-        log.warning("a report is left out: %s is %s (said once)", name, number)
+def count(name: str, value: Number, least: int = 0) -> int:
+    """The same, and ValueError where it is less than `least`."""
+    number = whole(name, value)
+    if number < least:
+        raise ValueError(f"{name} must be {least} at least, not {number}")
+    return number
+
+
+def reals(name: str, values: Iterable[Number]) -> list[float]:
+    """Each of them. Raises ValueError where one is negative or not finite."""
+    numbers = [real(name, value) for value in values]
+    if not all(math.isfinite(number) and number >= 0.0 for number in numbers):
+        raise ValueError(f"{name} must each be finite and 0 at least, not {numbers}")
+    return numbers

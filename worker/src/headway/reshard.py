@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from headway.tiles import Tile, Extent, overlap, within
+from headway.tiles import Extent, Tile, overlap, within
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import TypeVar
 import torch.distributed as dist
 
 from headway import sharded
-from headway.tiles import Tile, staged
 from headway.checkpoint import Draft, Entry, Saved
+from headway.tiles import Tile, staged
 
 PROGRESS_FILE = "progress.json"
 Scalars = dict[str, object]

@@ -10,159 +10,24 @@ import atexit
 import logging
 import math
 import os
-import signal
-import threading
-import time
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
-from headway.anomaly import LossWatch
+from headway import said
 from headway.environment import Environment
-from headway.message import Checkpoint, Configuration, Configure, Directive, Stop, parse_directive
+from headway.message import Configuration, Directive
 from headway.noise import NoiseSample
-from headway.numbers import Number, complain, real, whole
-from headway.transport import Transport
+from headway.numbers import Number, count, real, whole
+from headway.offers import wrong_with
+from headway.session import Session
 from headway.window import StepSummary
 
 log = logging.getLogger("headway")
 
-PROTOCOL_VERSION = 1
-BUSY_EVERY_S = 1.0
+WAYS = ("live", "restart", "never")
 
 
-class _Session:
-    """What this process knows of its agent."""
-
-    def __init__(self, environment: Environment, capabilities: dict[str, str], heartbeat_s: float) -> None:
-        self._environment = environment
-        self._capabilities = capabilities
-        self._heartbeat_s = heartbeat_s
-        self._lock = threading.Lock()
-        self._stop: Stop | None = None
-        self._configure: Configure | None = None
-        self._revision = -1
-        self._checkpoint = False
-        self._terminated = False
-        self._before: Callable[[int, FrameType | None], Any] | int | None = None
-        self._transport: Transport | None = None
-        self._losses = LossWatch()
-        self._startup_s = environment.startup_s
-        self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, time.monotonic()
-        self.configuration = environment.configuration
-
-    def send(self, message: dict[str, Any], droppable: bool = False) -> None:
-        self.transport().send(message, droppable)
-
-    def busy(self, seconds: float, steps: int) -> None:
-        """Summed up, so that a script may call it at every step."""
-        self._busy_s += seconds
-        self._busy_steps += steps
-        now = time.monotonic()
-        if now - self._busy_told >= BUSY_EVERY_S:
-            self.send({"type": "busy", "steps": self._busy_steps, "busy_s": self._busy_s}, droppable=True)
-            self._busy_s, self._busy_steps, self._busy_told = 0.0, 0, now
-
-    def loss(self, step: int, loss: float) -> None:
-        """Tells of an odd one."""
-        found = self._losses.see(loss)
-        if found is not None:
-            numbers = {"loss": found.loss, "usual": found.usual}
-            told = {name: number for name, number in numbers.items() if number is not None}
-            self.send({"type": "loss_anomaly", "step": step, **told})
-
-    def phases(self, durations_s: dict[str, float]) -> None:
-        """The first of them are those of the start."""
-        startup_s, self._startup_s = self._startup_s, None
-        before = {} if startup_s is None else {"startup": round(startup_s, 4)}
-        self.send({"type": "phases", "phases": {**before, **durations_s}})
-
-    def resharded(self, durations_s: dict[str, float]) -> None:
-        self.send({"type": "phases", "phases": {f"reshard_{name}": took for name, took in durations_s.items()}})
-
-    def transport(self) -> Transport:
-        """Started on first use."""
-        if self._transport is None:
-            environment = self._environment
-            hello = {
-                "type": "hello",
-                "version": PROTOCOL_VERSION,
-                "job": environment.job_id,
-                "generation": environment.generation,
-                "secret": environment.secret,
-                "rank": environment.rank,
-                "pid": os.getpid(),
-                "capabilities": self._capabilities,
-            }
-            self._transport = Transport(environment.socket, hello, self._receive, self._heartbeat_s)
-            self._transport.start()
-            atexit.register(close)
-        return self._transport
-
-    def next_directive(self) -> Directive | None:
-        """Stop before configure before checkpoint: what ends the run makes the others moot."""
-        self.transport()
-        if self._terminated:
-            self._terminated = False
-            return Stop(checkpoint=True, grace_s=self._environment.grace_s, signalled=True)
-        with self._lock:
-            if self._stop is not None:
-                stop, self._stop = self._stop, None
-                return stop
-            if self._configure is not None:
-                configure, self._configure = self._configure, None
-                self.configuration = configure.configuration
-                return configure
-            if self._checkpoint:
-                self._checkpoint = False
-                return Checkpoint()
-        return None
-
-    def handle_sigterm(self) -> None:
-        if not _is_main_thread():
-            log.warning(
-                "headway.init was not called on the main thread: SIGTERM ends this process before it is asked to save"
-            )
-            return
-        self._before = signal.getsignal(signal.SIGTERM)
-        signal.signal(signal.SIGTERM, self._on_sigterm)
-
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        """Touches one flag, takes no lock."""
-        self._terminated = True
-        if callable(self._before):
-            self._before(number, frame)
-
-    def _let_go_of_sigterm(self) -> None:
-        """Unless the script has put another handler in the place of ours."""
-        if _is_main_thread() and signal.getsignal(signal.SIGTERM) == self._on_sigterm:
-            signal.signal(signal.SIGTERM, self._before if self._before is not None else signal.SIG_DFL)
-
-    def close(self, timeout_s: float) -> None:
-        self._let_go_of_sigterm()
-        if self._transport is not None:
-            self._transport.close(timeout_s)
-            self._transport = None
-
-    def _receive(self, message: dict[str, Any]) -> None:
-        """On the transport's thread. Of several configurations only the newest counts."""
-        directive = parse_directive(message)
-        with self._lock:
-            match directive:
-                case Stop():
-                    self._stop = directive
-                case Checkpoint():
-                    self._checkpoint = True
-                case Configure(revision=revision) if revision > self._revision:
-                    self._revision = revision
-                    self._configure = directive
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-_session: _Session | None = None
+_session: Session | None = None
 
 
 def init(
@@ -171,18 +36,25 @@ def init(
     """Joins the Headway job this process was launched for; None (and every later call a no-op) outside Headway.
 
     `batch` and `layout` say how the script takes a change: "live", "restart" or "never". With `handle_sigterm`,
-    SIGTERM makes `poll` return `Stop(checkpoint=True, signalled=True)` instead of ending the process; a handler that the
-    script had before is called as well, and is in place again after `close`. Python lets only the main thread do that.
+    SIGTERM makes `poll` return `Stop(checkpoint=True, signalled=True)` instead of ending the process; a handler that
+    the script had before is called as well, and is in place again after `close`. Python lets only the main thread do
+    that.
 
-    Raises RuntimeError where this process has joined already and has not left by `close`.
+    Raises ValueError where `batch` or `layout` is none of these words, RuntimeError where this process has joined
+    already and has not left by `close`.
     """
     global _session
+    for name, way in (("batch", batch), ("layout", layout)):
+        if way not in WAYS:
+            raise ValueError(f"{name} must be one of {', '.join(WAYS)}, not {way!r}")
     if _session is not None:
         raise RuntimeError("headway.init was called before in this process: call it once, or headway.close() between")
     environment = Environment.read(os.environ)
     if environment is None:
         return None
-    _session = _Session(environment, {"batch": batch, "layout": layout}, heartbeat_s)
+    said.forget()
+    _session = Session(environment, {"batch": batch, "layout": layout}, heartbeat_s)
+    atexit.register(close)
     if handle_sigterm:
         _session.handle_sigterm()
     return environment
@@ -190,12 +62,25 @@ def init(
 
 def joined() -> Environment | None:
     """What `init` found; None outside Headway."""
-    return None if _session is None else _session._environment
+    return None if _session is None else _session.environment
+
+
+def _joined_session() -> Session | None:
+    """What is told outside of the session of a Headway job goes nowhere."""
+    if _session is None and os.environ.get("HEADWAY_SOCKET"):
+        said.once("init", "Headway is told nothing: headway.init was not called in this process, or close was since")
+    return _session
+
+
+def promised_live_batch() -> bool:
+    """Whether `init` was told that the script follows another batch while it runs."""
+    return _session is not None and _session.capabilities["batch"] == "live"
 
 
 def poll() -> Directive | None:
     """The next thing the scheduler asks for. Call it on rank 0 at a step boundary and let every rank do the same."""
-    return None if _session is None else _session.next_directive()
+    session = _joined_session()
+    return None if session is None else session.next_directive()
 
 
 def report(
@@ -213,8 +98,9 @@ def report(
 ) -> None:
     """Tells of finished optimizer steps: about once a second, see `StepWindow`. Old reports give way to new ones.
 
-    Numbers may be of any library. What is no number raises, with its name and outside Headway too; of a duration that
-    is not finite nothing is reported, which is said once.
+    Numbers may be of any library. What is no number, of the wrong type or negative raises TypeError or ValueError with
+    its name, outside Headway too. What the scheduler could make nothing of is left out, which is said once: a duration
+    that is not finite and positive, noise that cannot be, a report of a job without a configuration that has none.
 
     A `loss` that is no finite number, or far above what was usual, is told as an anomaly besides. `noise` are the
     squares of the gradients as they are, `preconditioned` of the gradients as Adam scales them: the job goes by one.
@@ -222,30 +108,55 @@ def report(
     `memory_peak`: most bytes of device memory held since this configuration began on the fullest GPU known, as
     `torch.cuda.max_memory_reserved()`.
     """
-    counts = {"step": step, "steps": steps, "samples_seen": samples_seen, "tokens": tokens}
-    message: dict[str, Any] = {"type": "step", **{name: whole(name, count) for name, count in counts.items()}}
+    counts = {"step": step, "samples_seen": samples_seen, "tokens": tokens}
+    message: dict[str, Any] = {"type": "step", **{name: count(name, number) for name, number in counts.items()}}
+    message["steps"] = count("steps", steps, least=1)
     took = real("duration_s", duration_s)
     lost = None if loss is None else real("loss", loss)
     peak = None if memory_peak is None else whole("memory_peak", memory_peak)
-    if _session is None:
+    _require("configuration", configuration, Configuration)
+    squares = {"noise": noise, "preconditioned": preconditioned}
+    for name, sample in squares.items():
+        _require(name, sample, NoiseSample)
+    session = _joined_session()
+    if session is None:
         return
     if lost is not None:
-        _session.loss(message["step"], lost)
-    if not math.isfinite(took) or took < 0.0:
-        return complain("duration_s", took)
+        session.loss(message["step"], lost)
+    if not math.isfinite(took) or took <= 0.0:
+        return said.once("duration_s", f"a report is left out: duration_s is {took}")
     message["duration_s"] = took
-    configuration = configuration or _session.configuration
-    if configuration is not None:
-        message["configuration"] = configuration.to_json()
+    configuration = configuration or session.configuration
+    if configuration is None:
+        return said.once(
+            "configuration", "a report is left out: the job was launched without one, so give configuration"
+        )
+    message["configuration"] = configuration.to_json()
     if lost is not None and math.isfinite(lost):
         message["loss"] = lost
-    if noise is not None and noise.is_finite():
-        message["noise"] = noise.to_json()
-    if preconditioned is not None and preconditioned.is_finite():
-        message["preconditioned"] = preconditioned.to_json()
+    message |= {name: told for name, sample in squares.items() if (told := _told_squares(name, sample)) is not None}
     if peak is not None and peak > 0:
         message["memory_peak"] = peak
-    _session.send(message, droppable=True)
+    session.count_on(message["samples_seen"])
+    session.send(message, droppable=True)
+
+
+def _require(name: str, value: object, kind: type) -> None:
+    if value is not None and not isinstance(value, kind):
+        raise TypeError(f"{name} must be a headway.{kind.__name__}, not {type(value).__name__}")
+
+
+def _told_squares(name: str, sample: NoiseSample | None) -> dict[str, float] | None:
+    """None, which is said once, where no gradients can have these squares."""
+    if sample is None:
+        return None
+    told = {part: real(f"{name}.{part}", number) for part, number in sample.to_json().items()}
+    if not all(math.isfinite(number) for number in told.values()):
+        return None
+    if min(told.values()) < 0.0 or not 0.0 < told["small_batch"] < told["big_batch"]:
+        said.once(name, f"{name} is left out: {sample} cannot be; the full batch must be larger than the small one")
+        return None
+    return told
 
 
 def report_steps(summary: StepSummary, memory_peak: int | None = None) -> None:
@@ -257,8 +168,9 @@ def loss(step: Number, value: Number) -> None:
     """Looks at the loss of a step that is not reported, such as one given up because it is no number: an odd one is
     told."""
     at, lost = whole("step", step), real("value", value)
-    if _session is not None:
-        _session.loss(at, lost)
+    session = _joined_session()
+    if session is not None:
+        session.loss(at, lost)
 
 
 def busy(seconds: Number, *, steps: Number = 1) -> None:
@@ -266,51 +178,83 @@ def busy(seconds: Number, *, steps: Number = 1) -> None:
 
     Call it on every rank, at every step; it costs one message a second.
     """
-    worked, count = real("seconds", seconds), whole("steps", steps)
-    if _session is not None and math.isfinite(worked) and worked >= 0.0 and count > 0:
-        _session.busy(worked, count)
+    worked, covered = real("seconds", seconds), whole("steps", steps)
+    session = _joined_session()
+    if session is not None and math.isfinite(worked) and worked >= 0.0 and covered > 0:
+        session.busy(worked, covered)
 
 
 def phases(durations_s: dict[str, float]) -> None:
     """Tells where the time from launch to the first step went: import, rendezvous, load, first_step. What came before
     the script is added: startup."""
-    if _session is not None:
-        _session.phases(durations_s)
+    took, session = _seconds(durations_s), _joined_session()
+    if session is not None:
+        session.phases(took)
 
 
 def resharded(durations_s: dict[str, float]) -> None:
     """What another layout, taken without a restart, has cost by phase; a script that does so says `layout="live"`."""
-    if _session is not None:
-        _session.resharded(durations_s)
+    took, session = _seconds(durations_s), _joined_session()
+    if session is not None:
+        session.resharded(took)
 
 
-def checkpoint_done(*, step: int, samples_seen: int, path: str, manifest_sha256: str, duration_s: float) -> None:
-    """Offers a complete checkpoint. It counts once the scheduler has committed it."""
-    if _session is None:
+def _seconds(durations_s: dict[str, float]) -> dict[str, float]:
+    """Without those that cannot be, which is said once."""
+    took = {name: real(name, duration) for name, duration in durations_s.items()}
+    for name, duration in took.items():
+        if not math.isfinite(duration) or duration < 0.0:
+            said.once(f"phase {name}", f"the phase {name} is left out: it took {duration} s")
+    return {name: duration for name, duration in took.items() if math.isfinite(duration) and duration >= 0.0}
+
+
+def checkpoint_done(
+    *, step: Number, samples_seen: Number, path: str | os.PathLike[str], manifest_sha256: str, duration_s: Number
+) -> None:
+    """Offers a complete checkpoint. It counts once the scheduler has committed it. What no agent would accept is not
+    offered, and said each time: where it lies elsewhere than this generation may write, or its manifest is not the one
+    named."""
+    message: dict[str, Any] = {"type": "checkpoint", "step": count("step", step)}
+    message |= {"samples_seen": count("samples_seen", samples_seen), "path": os.fspath(path)}
+    message |= {"manifest_sha256": manifest_sha256, "duration_s": real("duration_s", duration_s)}
+    session = _joined_session()
+    if session is None:
         return
-    _session.send(
-        {
-            "type": "checkpoint",
-            "step": step,
-            "samples_seen": samples_seen,
-            "path": path,
-            "manifest_sha256": manifest_sha256,
-            "duration_s": duration_s,
-        }
-    )
+    wrong = wrong_with(session.environment, message["path"], manifest_sha256)
+    if wrong is not None:
+        log.warning("the checkpoint of step %d is not offered: %s", message["step"], wrong)
+        return
+    session.offers += 1
+    session.send(message)
 
 
-def stopped(*, step: int, samples_seen: int) -> None:
+def offers() -> int:
+    """How many checkpoints this process has offered."""
+    return 0 if _session is None else _session.offers
+
+
+def stopped(*, step: Number, samples_seen: Number) -> None:
     """Says that this worker stops because it was asked to; exit right after, with `Stop.exit_code`."""
+    at, seen = count("step", step), count("samples_seen", samples_seen)
+    session = _joined_session()
+    if session is not None:
+        session.send({"type": "stopped", "step": at, "samples_seen": seen})
+
+
+def before_close(say: Callable[[], None]) -> None:
+    """Has `say` called at the beginning of `close`, while it can still report: for what gathers steps."""
     if _session is not None:
-        _session.send({"type": "stopped", "step": step, "samples_seen": samples_seen})
+        _session.before_close(say)
 
 
 def close(timeout_s: float = 5.0) -> None:
-    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits."""
+    """Delivers what is queued, for at most `timeout_s`. Also runs when the interpreter exits, unless nothing was ever
+    said or asked."""
     global _session
-    if _session is not None:
-        session, _session = _session, None
+    session = _session
+    if session is not None:
+        session.say_last_words()
+        _session = None
         session.close(timeout_s)
 
 

@@ -22,5 +22,7 @@ def secret(name: str, variables: Mapping[str, str] = os.environ) -> str:
             return file.read()
     value = variables.get(name)
     if value is None:
-        raise MissingSecret(f"there is no secret {name} here: name it in run.secrets of the job, as in secrets: [{name}]")
+        raise MissingSecret(
+            f"there is no secret {name} here: name it in run.secrets of the job, as in secrets: [{name}]"
+        )
     return value

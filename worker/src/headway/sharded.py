@@ -27,8 +27,8 @@ from torch.distributed.checkpoint.planner_helpers import create_read_items_for_c
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from headway.tiles import Tile
 from headway.checkpoint import CheckpointError
+from headway.tiles import Tile
 
 INDEX_FILE = ".metadata"
 
@@ -40,18 +40,14 @@ def write(path: Path, tiles: list[Tile], group: dist.ProcessGroup | None) -> Non
     """Every rank of the group calls it with what it holds; copies are written once."""
     writer = FileSystemWriter(path, single_file_per_rank=True, sync_files=True, thread_count=1)
     with _told_plainly():
-        save(
-            _by_name(tiles), storage_writer=writer, planner=_SavePlanner(), process_group=group, no_dist=group is None
-        )
+        save(_by_name(tiles), storage_writer=writer, planner=_SavePlanner(), process_group=group, no_dist=group is None)
 
 
 def read(path: str, tiles: list[Tile], group: dist.ProcessGroup | None) -> None:
     """Fills every tile, whatever layout wrote the files."""
     reader = FileSystemReader(path)
     with _told_plainly():
-        load(
-            _by_name(tiles), storage_reader=reader, planner=_LoadPlanner(), process_group=group, no_dist=group is None
-        )
+        load(_by_name(tiles), storage_reader=reader, planner=_LoadPlanner(), process_group=group, no_dist=group is None)
 
 
 def files_of(path: Path, rank: int) -> list[str]:

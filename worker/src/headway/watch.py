@@ -148,7 +148,7 @@ def _available(child: subprocess.Popen[bytes]) -> bytes | None:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="headway.watch", description="Run a script and report what it prints.")
-    parser.add_argument("--line", required=True, type=_pattern, help="regular expression with a group named step")
+    parser.add_argument("--line", required=True, type=pattern_of, help="regular expression with a group named step")
     parser.add_argument("--samples-per-step", type=int, help="sequences; default: the job's global batch")
     parser.add_argument("--tokens-per-step", type=int)
     parser.add_argument("--sequence-length", type=int, default=1)
@@ -162,7 +162,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def pattern_of(text: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(text)
     except re.error as error:

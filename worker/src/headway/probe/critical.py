@@ -98,7 +98,7 @@ def usable_noise(estimate: NoiseScale | None, samples: int, seq_len: int) -> Noi
         return Noise.none("the gradient is drowned in its noise")
     if math.isinf(estimate.high):
         return Noise.none(f"nothing bounds it from above, only from below: {estimate.low * seq_len:.4g} tokens")
-    return Noise(*(sequences * seq_len for sequences in (estimate.sequences, estimate.low, estimate.high)))
+    return Noise(estimate.sequences * seq_len, estimate.low * seq_len, estimate.high * seq_len)
 
 
 @dataclass(frozen=True)

@@ -55,14 +55,14 @@ def _rates(device: torch.device, seconds: float, nodes: int, memory: float) -> R
     if cuda:
         properties = torch.cuda.get_device_properties(device)
         name, processors = properties.name, properties.multi_processor_count
-        size = float(properties.total_memory)
+        memory = float(properties.total_memory)
     else:
-        name, size, processors = "CPU", memory, 1
+        name, processors = "CPU", 1
     return Rates(
         name,
         {precision: _slowest(rate, device) for precision, rate in matmul.items()},
         _slowest(copied, device),
-        size,
+        memory,
         processors,
         None if link is None else _slowest(link, device),
         None if network is None else _slowest(network, device),

@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 import torch
 import torch.distributed
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
+from headway import numbers
 from headway.noise import NoiseSample
 from headway.torch.agreement import Agreement, Amiss
 from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, named, placed_like, unique
@@ -92,6 +94,7 @@ class GradientAccumulator:
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
         parts = list(parts)
+        _refuse_wrapped(parts)
         self._modules = [part for part in parts if isinstance(part, nn.Module)]
         self._named = named(parts)
         self._given = list(self._named.values())
@@ -176,8 +179,10 @@ class GradientAccumulator:
 
     def end_micro_batch(self, loss: Tensor | None = None) -> None:
         """One more micro-batch is done. `loss` is its mean loss, on the ranks that know it."""
+        self._require_cleared()
         if self._count == 0:
             self._look_again()
+            self._require_ownership()
         self._flush()
         if loss is not None:
             self._losses += local(loss.detach()) / self.ranks.loss_copies
@@ -191,11 +196,16 @@ class GradientAccumulator:
         small all-reduce of the whole world; all ranks must give equally many. There is no noise where micro-batches are
         of unequal sizes, as what the first module is given shows.
 
-        Raises RuntimeError where there is nothing to reduce: the optimizer would step on nothing; and UnknownLayout at
-        the first step where ranks that are said to hold copies of parameters do not. Later such steps have no noise.
+        Raises RuntimeError where there is nothing to reduce, as the optimizer would step on nothing, where the step
+        before was not cleared, and on all ranks where they have ended different numbers of micro-batches; and
+        UnknownLayout at the first step where ranks that are said to hold copies of parameters do not. Later such steps
+        have no noise.
         """
+        micro_batch = numbers.count("micro_batch", micro_batch, least=1)
         self._flush()
+        self._require_cleared()
         self._require_gradients()
+        self._reduced = True
         count = self.ranks.replicas * self._count
         measuring = self.measuring
         self._sum_terms(measuring)
@@ -204,15 +214,19 @@ class GradientAccumulator:
         seen = self._inputs.take(self._count) if self._inputs is not None else [0.0, 0.0, 0.0]
         # Stages are given other inputs: only those of replicas may be compared.
         compared = seen if self.ranks.pipeline is None else [0.0, 0.0, 0.0]
-        flags = self._losses.new_tensor([float(amiss != Amiss()), float(unequal(seen)), *compared])
-        head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses, *flags]
+        flags = [float(amiss != Amiss()), float(unequal(seen)), *compared]
+        ended = [float(self._count), float(self._count**2)]
+        head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
+        head += self._losses.new_tensor([*flags, *ended])
         tail = self._big(measuring)
         more = torch.tensor(list(extra), dtype=torch.float64).to(self._device)
         packed = torch.cat([torch.stack([*head, *tail]), more])
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
         small, small_scaled, loss, amiss_on, unequal_on, *others = packed.tolist()
-        (*compared, big, big_scaled, moment, elements), extra_sums = others[:7], others[7:]
+        (*compared, ended_on_all, squared), others = others[:5], others[5:]
+        (big, big_scaled, moment, elements), extra_sums = others[:4], others[4:]
+        self._require_equal_counts(ended_on_all, squared)
         if self._preconditioner is not None and measuring:
             self._preconditioner.learn(moment, elements)
             self._preconditioner.end()
@@ -262,7 +276,7 @@ class GradientAccumulator:
         self._squares.clear()
         self._losses.zero_()
         self._count = 0
-        self._arrived = False
+        self._arrived = self._reduced = False
         for parameter in itertools.chain(self.parameters, self._fully_sharded):
             parameter.grad = None
 
@@ -430,6 +444,28 @@ class GradientAccumulator:
             # Autograd wants a gradient in the parameter's own numbers: half-precision parameters have a copy.
             slot.parameter.grad = _as_placed(slot.view.to(local(slot.parameter).dtype), slot.parameter)
 
+    def _require_cleared(self) -> None:
+        if self._reduced:
+            raise RuntimeError("the step before is not cleared: call clear once the optimizer has made its step")
+
+    def _require_ownership(self) -> None:
+        """What was taken is put back by whoever reduces gradients too, and the next would be added to it."""
+        if any(parameter.grad is not None for parameter in self.parameters):
+            raise RuntimeError(
+                "somebody else puts gradients into p.grad, as DistributedDataParallel does with"
+                " gradient_as_bucket_view: keep it and use NoiseMeter or StepReporter, or give the accumulator a model"
+                " that is not wrapped"
+            )
+
+    def _require_equal_counts(self, total: float, squared: float) -> None:
+        """By the sums over the world of each rank's count and its square: each rank has divided by its own."""
+        world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        if world * squared != total**2:
+            raise RuntimeError(
+                f"ranks have ended different numbers of micro-batches in this step: {self._count} here, {total:g} on"
+                f" all {world}. Give every rank equally many"
+            )
+
     def _require_gradients(self) -> None:
         if self._count == 0:
             raise RuntimeError("no micro-batch has ended since the last step: call end_micro_batch after each backward")
@@ -488,6 +524,16 @@ class GradientAccumulator:
         """On how many ranks of the world the gathered parameter lies."""
         shards = torch.distributed.get_world_size(Rows.of(parameter, self.ranks.data_ranks()).group)
         return self.ranks.copies_in_world(parameter) * shards
+
+
+def _refuse_wrapped(parts: Sequence[nn.Parameter | nn.Module]) -> None:
+    """Their gradients would be reduced twice, and measured after the first time."""
+    for part in parts:
+        if isinstance(part, DistributedDataParallel):
+            raise UnknownLayout(
+                "DistributedDataParallel reduces gradients by itself: give its .module before it is wrapped, or keep it"
+                " and use NoiseMeter or StepReporter"
+            )
 
 
 def _as_placed(piece: Tensor, parameter: nn.Parameter) -> Tensor:

@@ -186,7 +186,9 @@ class NoiseMeter:
         if together.scales == 0.0:
             return Unmeasured.ONE_SMALL_BATCH
         # `p.grad` is the mean over replicas of what accumulated.
-        big = big_sum * (self.ranks.replicas / together.scales) ** 2 if gradient_norm is None else gradient_norm**2
+        big = big_sum * (self.ranks.replicas / together.scales) ** 2
+        if gradient_norm is not None:
+            big = float(gradient_norm) ** 2
         sample = sample_of(small_sum / together.scales, big, together.batches(), round(together.count))
         contradicted = isinstance(sample, NoiseSample) and self._contradiction.found(sample)
         return Unmeasured.CONTRADICTORY if contradicted else sample

@@ -24,16 +24,30 @@ from pathlib import Path
 
 import torch
 import torch.distributed
-from torch import Tensor, nn
+from torch import nn
 
 import headway
+from headway import said, sdk
 from headway.checkpoint import Draft
 from headway.message import Configuration, Configure, Layout
-from headway.torch.meter import NoiseMeter
-from headway.torch.ranks import Ranks
-from headway.torch.squares import EVERY
+from headway.noise import NoiseSample
+from headway.numbers import Number, count, real, reals
+from headway.torch.heeded import Heeded
+from headway.torch.meter import Measured, NoiseMeter
+from headway.torch.ranks import Ranks, UnknownLayout
+from headway.torch.squares import EVERY, Unmeasured
 from headway.torch.summed import Summed
+from headway.torch.together import meet
 from headway.window import StepSummary, StepWindow
+
+SILENCE = (
+    "backward has not reached the parameters of the modules that StepReporter was given. Give the modules that train,"
+    " once they are wrapped"
+)
+NO_MEAN = (
+    "the gradients are gone when end_step is called. Call it after the last backward, before the optimizer and"
+    " zero_grad; an optimizer within backward leaves none to measure"
+)
 
 
 @dataclass(frozen=True)
@@ -65,7 +79,14 @@ class StepReporter:
     ) -> None:
         """`micro_batch`: sequences per backward. `every`: the noise is measured at each so manieth step. `batch` and
         `layout` are what `headway.init` is told, where the script has not called it itself. `summed`: see
-        `NoiseMeter`."""
+        `NoiseMeter`.
+
+        Raises ValueError where a size is less than 1, and UnknownLayout where the ranks are others than the job was
+        launched with.
+        """
+        self._micro_batch = count("micro_batch", micro_batch, least=1)
+        self._sequence_length = count("sequence_length", sequence_length, least=1)
+        count("every", every, least=1)
         if headway.joined() is None:
             headway.init(batch=batch, layout=layout)
         self.meter = NoiseMeter(*modules, ranks=ranks, every=every, summed=summed)
@@ -73,17 +94,22 @@ class StepReporter:
         self.step = environment.resume_step if environment else 0
         self.samples_seen = environment.samples_seen if environment else 0
         self._environment = environment
-        self._micro_batch, self._sequence_length = micro_batch, sequence_length
+        self._check_launch()
         self._window = StepWindow(report_every_s)
         self._leads = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
         # Each node's agent may be the one that asks, but only rank 0 takes configurations.
         self._hears = self._leads or os.environ.get("LOCAL_RANK") == "0"
         self._saved_at = self._ended_at = time.monotonic()
         self._asked = Asked()
+        self._world = _world()
+        self._heeded = Heeded() if self._leads else None
+        self._met = False
+        window, leads = self._window, self._leads  # and nothing more: a model may be gone before the process ends
+        sdk.before_close(lambda: _report(window.flush(), leads))
 
     def end_step(
         self,
-        loss: Tensor | float | None,
+        loss: Number | None,
         accumulation: int = 1,
         gradient_scale: float | Sequence[float] | None = None,
         gradient_norm: float | None = None,
@@ -97,20 +123,29 @@ class StepReporter:
         micro-batch's mean loss, 1/accumulation unless given. `gradient_norm`: see `NoiseMeter.measure`. Where they
         differ, `sequences` and `tokens` are those of each of this rank's micro-batches, and `gradient_scale` may be a
         number for each; without them such steps have no noise.
+
+        Raises TypeError or ValueError where a number is none or cannot be, and RuntimeError at the first step where
+        ranks stay away.
         """
-        scale = gradient_scale if gradient_scale is not None else 1.0 / accumulation
-        known = [0.0, 0.0] if loss is None else [_number(loss), 1.0]
-        trained_on = sum(sequences) if sequences is not None else self._micro_batch * accumulation
+        accumulation = count("accumulation", accumulation, least=1)
+        scale = _scale(gradient_scale if gradient_scale is not None else 1.0 / accumulation)
+        sequences = None if sequences is None else reals("sequences", sequences)
+        tokens = None if tokens is None else reals("tokens", tokens)
+        trained_on = self._micro_batch * accumulation if sequences is None else sum(sequences)
+        known = [0.0, 0.0] if loss is None else [real("loss", loss), 1.0]
+        if self._heeded is not None:
+            self._heeded.begin_step()
+        self._meet()
         measured = self.meter.measure(
             sequences if sequences is not None else self._micro_batch,
             scale,
             accumulation,
             gradient_norm,
-            extra=[*known, trained_on * self.meter.share, *self._hear()],
+            extra=[*known, accumulation * self.meter.share, trained_on * self.meter.share, *self._hear()],
             tokens=tokens,
         )
-        loss_sum, losses, samples, *asked = measured.extra
-        global_batch = self._micro_batch * accumulation * self.meter.ranks.replicas
+        loss_sum, losses, micro_batches, samples, *asked = measured.extra
+        global_batch = round(self._micro_batch * micro_batches)
         self.step += 1
         self.samples_seen += round(samples)
         now = time.monotonic()
@@ -122,29 +157,39 @@ class StepReporter:
             duration_s=now - self._ended_at,
             configuration=self._at(self._micro_batch, global_batch),
             loss=loss_sum / losses if losses else math.nan,
-            noise=measured.noise,
+            noise=self._noise(measured, told=gradient_norm is not None),
         )
         self._ended_at = now
-        self._report(self._window.add(summary))
+        _report(self._window.add(summary), self._leads)
         self._asked = self._understand(asked)
+        if self._heeded is not None:
+            self._heeded.asked(self.step, self._asked.save, self._asked.stop)
         if self._asked.configure is not None:
             self._micro_batch = self._asked.configure.configuration.micro_batch
         return self._asked
 
-    def save(self, write: Callable[[Path], object]) -> None:
-        """Lets `write` fill an empty directory, and offers it as this step's checkpoint. On one rank. A
-        full disk ends no training: it is said, and the checkpoint before stands."""
+    def save(self, write: Callable[[Path], object]) -> bool:
+        """Lets `write` fill an empty directory, and offers it as this step's checkpoint; whether there is one now. On
+        rank 0; raises RuntimeError on others, and NothingWritten where `write` has written elsewhere. A full disk ends
+        no training: it is said, and the checkpoint before stands."""
+        if self._heeded is None:
+            raise RuntimeError("reporter.save is for rank 0 alone; save_together has every rank write its part")
+        self._heeded.saves()
         try:
             with headway.saving(step=self.step, samples_seen=self.samples_seen) as directory:
                 write(directory)
         except (OSError, RuntimeError) as error:  # PyTorch reports a full disk as RuntimeError
             print(f"checkpoint at step {self.step} failed: {error}", file=sys.stderr, flush=True)
+            return False
+        return True
 
     def save_together(self, write: Callable[[Path], object]) -> None:
-        """The same where every rank writes its part into one directory, which all must see. Call it on every rank. If
-        one fails there is no checkpoint, and the one before stands."""
+        """The same where every rank writes its part into one directory, which all must see. Call it on every rank:
+        where some stay away it raises RuntimeError that names them. If one fails there is no checkpoint, and the one
+        before stands."""
         environment = headway.joined()
         assert environment is not None and environment.checkpoint_dir is not None, "nobody else asks to save"
+        meet("save_together")
         if self._leads:
             self.save(lambda directory: self._write_part(write, directory))
         else:
@@ -165,16 +210,54 @@ class StepReporter:
             raise OSError(f"{failures:g} ranks could not write their part")
 
     def finished(self) -> None:
-        """Reports the steps that are not reported yet, at the end of training."""
-        self._report(self._window.flush())
+        """Reports the steps that are not reported yet. It happens by itself when the process ends or `headway.close` is
+        called; call it where training is over and much else still follows."""
+        _report(self._window.flush(), self._leads)
 
     def stopped(self) -> int:
         """Says that this job stops as asked, after its last checkpoint; exit with what this returns."""
         self.finished()
+        if self._heeded is not None:
+            self._heeded.leaves()
         if self._hears:
             headway.stopped(step=self.step, samples_seen=self.samples_seen)
             headway.close()
         return self._asked.exit_code
+
+    def _meet(self) -> None:
+        """All ranks, and the same as ever."""
+        if not self._met:
+            meet("end_step")
+            self._met = True
+        if _world() != self._world:
+            raise RuntimeError(
+                f"the process group has {_world()} rank{'s' if _world() > 1 else ''} now, and had {self._world} when"
+                " StepReporter was made: make it again"
+            )
+
+    def _check_launch(self) -> None:
+        """Who trains on other ranks than it was launched with would count samples that nobody saw."""
+        launched = self._environment.configuration if self._environment else None
+        replicas = self.meter.ranks.replicas
+        if launched is None or replicas in (launched.layout.dp, launched.layout.dp * launched.execution.cp):
+            return
+        raise UnknownLayout(
+            f"the job was launched with dp {launched.layout.dp}, tp {launched.layout.tp}, pp {launched.layout.pp}, but"
+            f" {replicas} ranks train as replicas of one another: start as many as the launch says, and declare the"
+            " other kinds of ranks by ranks="
+        )
+
+    def _noise(self, measured: Measured, told: bool) -> NoiseSample | None:
+        """None, which is said once, where no gradient was heard or there is no mean of them, nor is its norm `told`."""
+        noise = measured.noise
+        why = None
+        if noise is None:
+            why = NO_MEAN if measured.unmeasured is Unmeasured.NO_MEAN and not told else None
+        elif not told and noise.small_sqr == noise.big_sqr == 0.0:
+            why = SILENCE
+        if why is not None and self._leads:
+            said.once(why, f"no noise is measured: {why}")
+        return noise if why is None else None
 
     def _hear(self) -> list[float]:
         """What was asked of this rank since the last step, so that the sums over ranks say it to all."""
@@ -215,12 +298,21 @@ class StepReporter:
             return Configuration(Layout(self.meter.ranks.replicas), micro_batch, global_batch)
         return replace(launched, micro_batch=micro_batch, global_batch=global_batch)
 
-    def _report(self, summaries: list[StepSummary]) -> None:
-        if not self._leads:
-            return
-        for summary in summaries:
-            headway.report_steps(summary)
+
+def _report(summaries: list[StepSummary], leads: bool) -> None:
+    for summary in summaries if leads else []:
+        headway.report_steps(summary)
 
 
-def _number(loss: Tensor | float) -> float:
-    return float(loss.detach()) if isinstance(loss, Tensor) else loss
+def _world() -> int:
+    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+
+
+def _scale(told: Number | Sequence[Number]) -> float | list[float]:
+    """One factor, or each micro-batch's: zero where none of its losses counts."""
+    if isinstance(told, Sequence):
+        return reals("gradient_scale", told)
+    scale = real("gradient_scale", told)
+    if not (math.isfinite(scale) and scale > 0.0):
+        raise ValueError(f"gradient_scale must be finite and positive, not {scale}")
+    return scale
