@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headway_api::solve::{Allocation, Decided, Held, Prediction, Reply, Step, Unmoved, VERSION};
 use headway_planner::{PlanInput, PlanJob, PlanNode};
 use headway_types::plan;
-use headway_types::{Assignment, GpuUuid, JobId, JobVerdict, Move, NodeId, Plan};
+use headway_types::{Assignment, GpuType, GpuUuid, JobId, JobVerdict, Move, NodeId, Plan};
 use serde_json::Value;
 
 use super::nodes;
@@ -67,10 +67,10 @@ fn decided(
 fn allocation(assignment: &Assignment, nodes: &BTreeMap<NodeId, &PlanNode>) -> Allocation {
     let placement = &assignment.placement;
     let slices = placement.slices().iter().filter_map(|slice| Some((nodes.get(&slice.node)?, &slice.gpus)));
-    let first = nodes.get(&placement.first_node());
+    let types = placement.slices().iter().filter_map(|slice| Some(nodes.get(&slice.node)?.class.gpu_type.clone()));
     Allocation {
         nodes: slices.map(|(node, gpus)| (node.name.clone(), held(node, gpus))).collect(),
-        gpu_type: first.map(|node| node.class.gpu_type.0.clone()),
+        gpu_type: GpuType::joined(types).map(|of| of.0),
         gpus: Some(placement.gpus().0),
         label: assignment.label.clone(),
         configuration: assignment.configuration.as_ref().map(Into::into),

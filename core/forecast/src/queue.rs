@@ -39,8 +39,8 @@ struct Known<'a> {
     submitted_at: Timestamp,
     /// What it starts with.
     size: GpuCount,
-    /// What it has by the plan.
-    holds: Option<(GpuType, GpuCount)>,
+    /// What it has by the plan, of each type.
+    holds: Option<ByType>,
     /// Running time that its work takes, where it has a target.
     work: Option<Seconds>,
     /// Its project and all above.
@@ -59,8 +59,11 @@ impl<'a> Queue<'a> {
         let known = |job: &'a PlanJob| {
             let at = plan.assignments.get(&job.job);
             let holds = at.and_then(|at| {
-                let gpu_type = types.get(&at.placement.first_node())?;
-                Some(((*gpu_type).clone(), at.placement.gpus()))
+                let mut held = ByType::new();
+                for slice in at.placement.slices() {
+                    held.entry((*types.get(&slice.node)?).clone()).or_default().0 += slice.gpus.len() as u32;
+                }
+                Some(held)
             });
             let size = job.least();
             let goodput = match at {
@@ -79,7 +82,7 @@ impl<'a> Queue<'a> {
         // What came before may run now: newcomers hold nothing.
         let like: Vec<Known<'a>> = prospect.like().iter().map(|&job| Known { holds: None, ..known(job) }).collect();
         let least = jobs.iter().chain(&like).map(|of| of.size).min().unwrap_or_default();
-        for (gpu_type, gpus) in jobs.iter().filter_map(|job| job.holds.as_ref()) {
+        for (gpu_type, gpus) in jobs.iter().filter_map(|job| job.holds.as_ref()).flatten() {
             if let Some(left) = free.get_mut(gpu_type) {
                 *left = left.saturating_sub(gpus.0);
             }
@@ -111,10 +114,16 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// GPUs by type.
+type ByType = BTreeMap<GpuType, GpuCount>;
+
+fn total(gpus: &ByType) -> u32 {
+    gpus.values().map(|gpus| gpus.0).sum()
+}
+
 /// What a running job has.
 struct Held {
-    gpu_type: GpuType,
-    gpus: GpuCount,
+    gpus: ByType,
     ends: Timestamp,
     /// Until then it makes room for nobody: it had waited long itself.
     sure_until: Timestamp,
@@ -174,9 +183,9 @@ impl<'q, 'a> Line<'q, 'a> {
         for job in 0..line.jobs.len() {
             let of = &line.jobs[job];
             match of.holds.clone() {
-                Some((gpu_type, gpus)) => {
+                Some(held) => {
                     let right = Seconds(of.job.claim.waited.0 - of.job.claim.ran.0);
-                    line.hold(job, gpu_type, gpus, right);
+                    line.hold(job, held, right);
                 }
                 None if of.submitted_at > now => drop(line.to_come.insert((of.submitted_at, job))),
                 None => {
@@ -201,26 +210,28 @@ impl<'q, 'a> Line<'q, 'a> {
     }
 
     /// `right`: for how long it is sure of it, if it has waited so long that it may be.
-    fn hold(&mut self, job: usize, gpu_type: GpuType, gpus: GpuCount, right: Seconds) {
+    fn hold(&mut self, job: usize, gpus: ByType, right: Seconds) {
         let since = self.leave(job);
         let of = &self.jobs[job];
         for &project in &of.lineage {
-            self.used[project] += gpus.0;
+            self.used[project] += total(&gpus);
         }
         let waited = since.map_or(of.job.claim.waited, |since| self.now.since(since));
         let patient = self.queue.input.policy.patience.is_some_and(|patience| waited.0 >= patience.0);
         let sure_until = if patient { self.now + right } else { self.now };
         let ends = self.now + self.runs[job];
         self.ends.insert((ends, job));
-        self.holds.insert(job, Held { gpu_type, gpus, ends, sure_until });
+        self.holds.insert(job, Held { gpus, ends, sure_until });
     }
 
     fn release(&mut self, job: usize) {
         let Some(held) = self.holds.remove(&job) else { return };
         for &project in &self.jobs[job].lineage {
-            self.used[project] -= held.gpus.0;
+            self.used[project] -= total(&held.gpus);
         }
-        *self.free.entry(held.gpu_type).or_default() += held.gpus.0;
+        for (gpu_type, gpus) in held.gpus {
+            *self.free.entry(gpu_type).or_default() += gpus.0;
+        }
     }
 
     /// The next end or newcomer, or the next moment somebody's patience is over.
@@ -303,7 +314,7 @@ impl<'q, 'a> Line<'q, 'a> {
         let left = self.free.get_mut(&gpu_type)?;
         *left = left.saturating_sub(size.0);
         let waited = self.waits.get(&job).map_or(Seconds(0.0), |since| self.now.since(*since));
-        self.hold(job, gpu_type, size, waited);
+        self.hold(job, [(gpu_type, size)].into(), waited);
         Some(job)
     }
 
@@ -329,7 +340,7 @@ impl<'q, 'a> Line<'q, 'a> {
             .iter()
             .filter(|(other, held)| {
                 let below = self.jobs[**other].job.priority <= of.job.priority;
-                below && held.sure_until <= self.now && of.job.range.accepts(&held.gpu_type)
+                below && held.sure_until <= self.now && held.gpus.keys().any(|has| of.job.range.accepts(has))
             })
             .map(|(other, _)| *other)
             .collect();
@@ -341,12 +352,13 @@ impl<'q, 'a> Line<'q, 'a> {
         let mut stopped = Vec::new();
         for other in victims {
             let held = &self.holds[&other];
-            let left = freed.entry(&held.gpu_type).or_default();
-            *left += held.gpus.0;
+            for (gpu_type, gpus) in &held.gpus {
+                *freed.entry(gpu_type).or_default() += gpus.0;
+            }
             stopped.push(other);
-            if *left >= of.size.0 {
-                let chosen = held.gpu_type.clone();
-                stopped.retain(|other| self.holds[other].gpu_type == chosen);
+            let enough = |has: &&GpuType| of.job.range.accepts(has) && freed[*has] >= of.size.0;
+            if let Some(chosen) = held.gpus.keys().find(enough).cloned() {
+                stopped.retain(|other| self.holds[other].gpus.contains_key(&chosen));
                 for other in stopped {
                     self.stop(other);
                 }

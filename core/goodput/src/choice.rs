@@ -402,8 +402,11 @@ impl<'a> Search<'a> {
         for batch in likely {
             let seconds =
                 if straight { line.at(batch.0 as f64) } else { self.exact(spread, &at(batch), batch.0 / quantum) };
-            let seconds =
-                if slowed { seconds * self.ground.slowdown(layout, micro_batch, batch.0 / quantum) } else { seconds };
+            let seconds = if slowed {
+                seconds * self.ground.slowdown(layout, spread.nodes, micro_batch, batch.0 / quantum)
+            } else {
+                seconds
+            };
             let goodput = self.goodput(batch.0 as f64, seconds);
             best.admit(Rank::of(range, self.learnt.wanted, &at(batch), goodput), at(batch));
         }

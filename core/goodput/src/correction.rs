@@ -20,6 +20,8 @@ const MODEL_ERROR: f64 = 0.02;
 const REPORT_ERROR: f64 = 0.1;
 /// Situations kept per GPU type, and newest reports kept of each: their median shrugs off outliers and follows drift.
 const CELLS: usize = 24;
+/// Of them, of situations that contradicted what was expected.
+const MOST_CONTRADICTED: usize = 12;
 const RECENT: usize = 7;
 /// Reports after which a situation's first steps are held against what was expected: the first one may hold what a change itself takes.
 const JUDGED: u64 = 2;
@@ -101,12 +103,11 @@ impl Correction {
     }
 
     /// How many times as long as the factors say steps of a configuration take, where some were measured that contradicted them.
-    pub(crate) fn slowdown(&self, gpu_type: &GpuType, configuration: &Configuration) -> f64 {
+    pub(crate) fn slowdown(&self, gpu_type: &GpuType, nodes: NodeCount, configuration: &Configuration) -> f64 {
         let Some(learned) = self.types.get(gpu_type).filter(|learned| learned.is_contradicted()) else { return 1.0 };
         let ground = Ground::new(learned.spots().collect());
-        configuration
-            .accumulation()
-            .map_or(1.0, |count| ground.slowdown(configuration.layout, configuration.micro_batch, count))
+        let Configuration { layout, micro_batch, .. } = *configuration;
+        configuration.accumulation().map_or(1.0, |count| ground.slowdown(layout, nodes, micro_batch, count))
     }
 
     /// Configurations whose first steps contradicted what was expected of them, least recently reported first.
@@ -188,6 +189,7 @@ impl Cell {
         let expected = self.expected.filter(|_| self.contradicted)?;
         Some(Contradiction {
             configuration: self.configuration,
+            nodes: self.nodes,
             expected: Seconds(libm::exp(expected.logarithm)),
             slowest: Seconds(libm::exp(expected.slowest())),
             measured: Seconds(libm::exp(self.fastest())),
@@ -244,8 +246,11 @@ impl TypeCorrection {
         cell.judge();
         self.cells.push(cell);
         if self.cells.len() > CELLS {
-            // What must not be tried again is kept longest.
-            let oldest = self.cells.iter().position(|cell| !cell.contradicted).unwrap_or(0);
+            // What must not be tried again is kept longest, but not at the price of what comes.
+            let before = &self.cells[..CELLS];
+            let contradicted = before.iter().filter(|cell| cell.contradicted).count();
+            let is_due = |cell: &Cell| cell.contradicted == (contradicted > MOST_CONTRADICTED);
+            let oldest = before.iter().position(is_due).unwrap_or(0);
             self.cells.remove(oldest);
         }
     }
@@ -271,6 +276,7 @@ impl TypeCorrection {
             let by_factors = Self::evaluate(self.unit, &self.factors, cell.terms).0;
             Some(Spot {
                 degrees: cell.degrees(),
+                nodes: cell.nodes,
                 micro_batch: cell.configuration.micro_batch,
                 micro_batches: cell.configuration.accumulation()?,
                 slowdown: cell.contradicted.then(|| (libm::exp(cell.fastest()) / by_factors).max(1.0)),

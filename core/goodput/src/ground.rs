@@ -4,7 +4,7 @@
 
 use core::fmt;
 
-use headway_types::{Configuration, Layout, NodeClass, Seconds, Sequences};
+use headway_types::{Configuration, Layout, NodeClass, NodeCount, Seconds, Sequences};
 
 use crate::model::JobModel;
 
@@ -30,6 +30,7 @@ impl Degrees {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contradiction {
     pub configuration: Configuration,
+    pub nodes: NodeCount,
     /// Of a step, before the first of them.
     pub expected: Seconds,
     /// The slow edge of that.
@@ -40,7 +41,7 @@ pub struct Contradiction {
 
 impl fmt::Display for Contradiction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { configuration, expected, slowest, measured } = self;
+        let Self { configuration, expected, slowest, measured, .. } = self;
         write!(
             f,
             "steps of a batch of {} in micro-batches of {} took {} where {} were expected, and at most {}",
@@ -74,10 +75,15 @@ impl JobModel {
         self.correction.contradictions(&class.gpu_type)
     }
 
-    /// The same of one configuration.
+    /// The same of one configuration on so many nodes.
     #[must_use]
-    pub fn contradiction(&self, class: &NodeClass, configuration: &Configuration) -> Option<Contradiction> {
-        self.contradictions(class).find(|one| one.configuration == *configuration)
+    pub fn contradiction(
+        &self,
+        class: &NodeClass,
+        nodes: NodeCount,
+        configuration: &Configuration,
+    ) -> Option<Contradiction> {
+        self.contradictions(class).find(|one| one.nodes == nodes && one.configuration == *configuration)
     }
 
     /// What it adds to the deviation of a step time's logarithm that no step was measured at a micro-batch or near it, for a job that runs in
@@ -92,6 +98,7 @@ impl JobModel {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spot {
     pub degrees: Degrees,
+    pub nodes: NodeCount,
     pub micro_batch: Sequences,
     /// Per replica and step.
     pub micro_batches: u64,
@@ -122,15 +129,16 @@ impl Ground {
 
     /// How many times as long as the factors say a step takes: as the nearest number of micro-batches that was measured at this micro-batch
     /// shows; 1 where that agreed, or none was.
-    pub(crate) fn slowdown(&self, layout: Layout, micro_batch: Sequences, micro_batches: u64) -> f64 {
+    pub(crate) fn slowdown(&self, layout: Layout, nodes: NodeCount, micro_batch: Sequences, micro_batches: u64) -> f64 {
         let distance = |spot: &Spot| {
             let (one, other) = (spot.micro_batches.max(1) as f64, micro_batches.max(1) as f64);
             (one / other).max(other / one)
         };
-        // Of equally near ones the slower: nothing is lost by that but a gain.
+        // Of equally near ones those on as many nodes, and of these the slower: nothing is lost by that but a gain.
         let nearer = |a: &&Spot, b: &&Spot| {
+            let elsewhere = (a.nodes != nodes).cmp(&(b.nodes != nodes));
             let slower = b.slowdown.unwrap_or(1.0).total_cmp(&a.slowdown.unwrap_or(1.0));
-            distance(a).total_cmp(&distance(b)).then(slower)
+            distance(a).total_cmp(&distance(b)).then(elsewhere).then(slower)
         };
         self.at(layout, micro_batch).min_by(nearer).and_then(|spot| spot.slowdown).unwrap_or(1.0)
     }

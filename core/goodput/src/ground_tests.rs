@@ -15,7 +15,13 @@ fn at(dp: u32, micro: u64, global: u64) -> Configuration {
 }
 
 fn spot(micro: u64, micro_batches: u64, slowdown: Option<f64>) -> Spot {
-    Spot { degrees: Degrees::of(Layout::single()), micro_batch: Sequences(micro), micro_batches, slowdown }
+    Spot {
+        degrees: Degrees::of(Layout::single()),
+        nodes: NodeCount(1),
+        micro_batch: Sequences(micro),
+        micro_batches,
+        slowdown,
+    }
 }
 
 /// A job on four emulated GPUs whose true steps are off by factors the same for all, and where micro-batches smaller than `cliff` take as long as
@@ -57,7 +63,7 @@ impl Trained {
     }
 
     fn contradicts(&self, at: &Configuration) -> bool {
-        self.model.contradiction(&self.class, at).is_some()
+        self.model.contradiction(&self.class, NodeCount(1), at).is_some()
     }
 }
 
@@ -72,7 +78,7 @@ fn two_slow_reports_contradict_and_one_does_not() {
     job.trains(&ruined, 1);
     assert!(!job.contradicts(&ruined), "the first step after a change may hold what the change takes");
     job.trains(&ruined, 1);
-    let told = job.model.contradiction(&job.class, &ruined).unwrap();
+    let told = job.model.contradiction(&job.class, NodeCount(1), &ruined).unwrap();
     assert!((told.expected.0 / promised - 1.0).abs() < 0.01 && told.measured.0 > 14.0 * promised, "{told}");
     assert!((job.predicted(&ruined) / told.measured.0 - 1.0).abs() < 0.01, "what was measured counts there");
     assert!((job.predicted(&sound) / job.truth(&sound) - 1.0).abs() < 0.05, "and nowhere else");
@@ -136,7 +142,7 @@ fn a_contradiction_outlives_the_scheduler_and_any_number_of_other_configurations
         job.model.observe(&job.class, NodeCount(1), &report(at(2, 4, 8 * micro_batches), 1, 1.0));
     }
     let kept: JobModel = serde_json::from_str(&serde_json::to_string(&job.model).unwrap()).unwrap();
-    assert!(kept.contradiction(&job.class, &at(3, 1, 255)).is_some());
+    assert!(kept.contradiction(&job.class, NodeCount(1), &at(3, 1, 255)).is_some());
 }
 
 #[test]
@@ -184,7 +190,7 @@ proptest! {
             let micro = 1 << power;
             let to = at(3, micro, (3 * micro * count).clamp(3 * micro * 48u64.div_ceil(3 * micro), 255 / (3 * micro) * 3 * micro));
             job.trains(&to, 4);
-            prop_assert!(!job.contradicts(&to), "{to}: {}", job.model.contradiction(&job.class, &to).unwrap());
+            prop_assert!(!job.contradicts(&to), "{to}: {}", job.model.contradiction(&job.class, NodeCount(1), &to).unwrap());
         }
     }
 
@@ -211,13 +217,13 @@ proptest! {
         spots in prop::collection::vec((1u64..64, prop::option::of(1.0..20.0f64)), 1..12), micro_batches in 1u64..128,
     ) {
         let ground = Ground::new(spots.iter().map(|(many, slowdown)| spot(2, *many, *slowdown)).collect());
-        let slowdown = ground.slowdown(Layout::single(), Sequences(2), micro_batches);
+        let slowdown = ground.slowdown(Layout::single(), NodeCount(1), Sequences(2), micro_batches);
         prop_assert!(slowdown >= 1.0);
         prop_assert!(slowdown == 1.0 || spots.iter().any(|(_, known)| *known == Some(slowdown)));
-        prop_assert_eq!(ground.slowdown(Layout::single(), Sequences(4), micro_batches), 1.0);
+        prop_assert_eq!(ground.slowdown(Layout::single(), NodeCount(1), Sequences(4), micro_batches), 1.0);
         if let Some((many, _)) = spots.iter().find(|(many, _)| spots.iter().filter(|(other, _)| other == many).count() == 1) {
             let own = spots.iter().find(|(other, _)| other == many).unwrap().1;
-            prop_assert_eq!(ground.slowdown(Layout::single(), Sequences(2), *many), own.unwrap_or(1.0));
+            prop_assert_eq!(ground.slowdown(Layout::single(), NodeCount(1), Sequences(2), *many), own.unwrap_or(1.0));
         }
     }
 

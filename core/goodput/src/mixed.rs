@@ -17,9 +17,12 @@ pub fn slowest<'c>(classes: impl IntoIterator<Item = &'c NodeClass>) -> Option<N
 }
 
 fn slower(a: &NodeClass, b: &NodeClass) -> Option<NodeClass> {
-    let (slower, faster) = if speed(a)? <= speed(b)? { (a, b) } else { (b, a) };
     let gpus_per_node = a.gpus_per_node.min(b.gpus_per_node);
     let domain = if a.fabric == b.fabric { a.fabric.domain.clone() } else { String::new() };
+    if (&a.gpu_type, a.emulated, &a.stated) == (&b.gpu_type, b.emulated, &b.stated) {
+        return Some(NodeClass { gpus_per_node, fabric: Fabric { domain }, ..a.clone() });
+    }
+    let (slower, faster) = if speed(a)? <= speed(b)? { (a, b) } else { (b, a) };
     let (emulated, stated) = match (slower.emulated, faster.emulated) {
         (None, None) => (None, least(slower, faster)?),
         (Some(slower), Some(faster)) => (Some(least_emulated(slower, faster)), None),
@@ -139,6 +142,8 @@ mod tests {
         assert_eq!(slowest([&emulated_class(8), &class_of("H200", 8)]), None);
         assert_eq!(slowest([]), None);
         assert_eq!(slowest([&unknown]), Some(unknown.clone()), "of one there is nothing to compare");
+        let elsewhere = NodeClass { fabric: Fabric { domain: "rack-2".into() }, ..unknown.clone() };
+        assert_eq!(slowest([&elsewhere, &unknown]), Some(unknown), "nor of one type in two racks");
     }
 
     #[test]

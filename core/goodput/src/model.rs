@@ -206,7 +206,7 @@ impl JobModel {
         if let Some(fitting) = self.fitting(class, &catalog::device(class)?) {
             fitting.tolerating(self.tolerance(class)).check(&class.gpu_type, configuration, micro_batches)?;
         }
-        Ok(self.corrected_prediction(class, configuration, &prior))
+        Ok(self.corrected_prediction(class, nodes, configuration, &prior))
     }
 
     /// How the job's memory is checked on a class; `None` for a curve of the user's.
@@ -252,11 +252,12 @@ impl JobModel {
     pub(crate) fn corrected_prediction(
         &self,
         class: &NodeClass,
+        nodes: NodeCount,
         configuration: &Configuration,
         prior: &StepTime,
     ) -> Prediction {
-        let time =
-            self.corrected(&class.gpu_type, prior).time * self.correction.slowdown(&class.gpu_type, configuration);
+        let slowdown = self.correction.slowdown(&class.gpu_type, nodes, configuration);
+        let time = self.corrected(&class.gpu_type, prior).time * slowdown;
         self.prediction(configuration.global_batch, time)
     }
 
@@ -300,7 +301,7 @@ impl JobModel {
         let corrected = self.corrected(&class.gpu_type, &prior);
         // No report makes it less sure than held-out measurements of unknown software are.
         let prior = self.prior_deviation(class, configuration).map_or(corrected.relative_error, |one| one.time);
-        let time = corrected.time * self.correction.slowdown(&class.gpu_type, configuration);
+        let time = corrected.time * self.correction.slowdown(&class.gpu_type, nodes, configuration);
         Ok(Corrected { time, relative_error: corrected.relative_error.min(prior) })
     }
 

@@ -8,6 +8,8 @@ use crate::ratio::{Interval, Means};
 
 /// Share of a past sample's weight that is left after one reference batch.
 const DECAY_PER_REFERENCE_BATCH: f64 = 0.995;
+/// Reference batches that one report counts for at most: however many it was made of, it is one sample of its scatter, and an interval needs several.
+const MOST_PER_REPORT: f64 = 20.0;
 /// Reports before φ is believed: an error needs two, and one odd report must not carry it.
 const ENOUGH: u64 = 3;
 /// Reports from which on it is the noise, and not their number, that leaves φ without an upper bound.
@@ -111,7 +113,7 @@ impl NoiseEstimator {
         }
         self.outliers_in_row = 0;
         let stands_for = samples.0.saturating_add(core::mem::take(&mut self.unmeasured).0);
-        let reference_batches = stands_for as f64 / reference_batch.0.max(1) as f64;
+        let reference_batches = (stands_for as f64 / reference_batch.0.max(1) as f64).min(MOST_PER_REPORT);
         let keep = libm::pow(DECAY_PER_REFERENCE_BATCH, reference_batches);
         let weight = 1.0 - keep;
         if weight <= 0.0 {

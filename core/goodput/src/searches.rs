@@ -226,7 +226,7 @@ impl Again {
         list: Option<Shortlist>,
     ) -> Option<Self> {
         let prior = model.prior_step_time(class, gpus, nodes, &configuration).ok()?;
-        let prediction = model.corrected_prediction(class, &configuration, &prior);
+        let prediction = model.corrected_prediction(class, nodes, &configuration, &prior);
         Some(Self { choice: (configuration, prediction), prior, list })
     }
 
@@ -241,7 +241,7 @@ impl Again {
         if configuration != self.choice.0 {
             self.prior = model.prior_step_time(class, gpus, nodes, &configuration).ok()?;
         }
-        self.choice = (configuration, model.corrected_prediction(class, &configuration, &self.prior));
+        self.choice = (configuration, model.corrected_prediction(class, nodes, &configuration, &self.prior));
         Some(())
     }
 }

@@ -44,7 +44,7 @@ impl LiveBatch {
             unmeasured: model.unmeasured(class, &to, &present),
             beyond: beyond
                 .filter(|(far, better)| far.micro_batch != to.micro_batch && better.goodput > prediction.goodput),
-            contradicted: model.contradiction(class, &present).is_some(),
+            contradicted: model.contradiction(class, nodes, &present).is_some(),
         })
     }
 

@@ -163,7 +163,8 @@ fn batch_changed(round: &Round<'_>, options: &Options<'_>, chosen: &Candidate) -
 fn contradicted(round: &Round<'_>, options: &Options<'_>) -> Option<String> {
     let current = options.job.current.as_ref()?;
     let class = round.cluster.alike(round.cluster.class_of_placement(&current.placement)?);
-    let contradiction = options.model.as_ref()?.contradiction(class, &current.configuration?)?;
+    let contradiction =
+        options.model.as_ref()?.contradiction(class, current.placement.nodes(), &current.configuration?)?;
     Some(contradiction.to_string())
 }
 

@@ -50,9 +50,9 @@ impl Engine {
         }
         let mut contradiction = None;
         if let (Some(model), Some(class)) = (&mut seen.model, &class) {
-            let known = model.contradiction(class, &report.configuration).is_some();
+            let known = model.contradiction(class, nodes, &report.configuration).is_some();
             Arc::make_mut(model).observe(class, nodes, &report);
-            contradiction = model.contradiction(class, &report.configuration).filter(|_| !known);
+            contradiction = model.contradiction(class, nodes, &report.configuration).filter(|_| !known);
         }
         let before = seen.live.progress;
         let efficiency = seen.model.as_ref().map(|model| model.efficiency(report.configuration.global_batch));

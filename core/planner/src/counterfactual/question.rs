@@ -1,7 +1,7 @@
 //! What may be asked, and how it reads.
 
 use headway_types::spec::Priority;
-use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
+use headway_types::{GpuCount, GpuType, JobId, NodeId, NodeSlice, Plan};
 use serde::{Deserialize, Serialize};
 
 use crate::explain::gpus;
@@ -102,9 +102,11 @@ impl Question {
     pub(super) fn holds_already(&self, input: &PlanInput, plan: &Plan) -> bool {
         let Some(force) = self.force.as_ref().filter(|_| self.suppose.is_empty()) else { return false };
         let Some(has) = plan.assignments.get(&force.job) else { return false };
-        let node = input.nodes.iter().find(|node| node.node == has.placement.first_node());
+        let node_of = |slice: &NodeSlice| input.nodes.iter().find(|node| node.node == slice.node);
+        let types = has.placement.slices().iter().filter_map(node_of).map(|node| node.class.gpu_type.clone());
+        let held = GpuType::joined(types);
         let size = force.gpus.is_none_or(|gpus| gpus == has.placement.gpus());
-        size && force.gpu_type.as_ref().is_none_or(|of| node.is_some_and(|node| node.class.gpu_type == *of))
+        size && (force.gpu_type.is_none() || force.gpu_type == held)
     }
 
     /// "if it were forced to 8 GPUs", "if its priority were 75".

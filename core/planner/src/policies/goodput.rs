@@ -15,7 +15,7 @@ pub(super) struct Goodput;
 impl Approach for Goodput {
     /// Withdraws sizes whose further GPUs bring too little, but what the job holds, is owed, or needs for its deadline.
     fn appraise(&self, round: &Round<'_>, options: &mut Options<'_>) {
-        let returns = returns_too_small(options, round.input.policy.min_return);
+        let returns = returns_too_small(round, options, round.input.policy.min_return);
         if returns.is_empty() {
             return;
         }
@@ -36,7 +36,7 @@ impl Approach for Goodput {
 
 /// Of sizes in a class that bring less than `least` per GPU beyond the last that does not: what each brings, as a share of
 /// what one GPU brings where they bring most.
-fn returns_too_small(options: &Options<'_>, least: f64) -> BTreeMap<(usize, GpuCount), f64> {
+fn returns_too_small(round: &Round<'_>, options: &Options<'_>, least: f64) -> BTreeMap<(usize, GpuCount), f64> {
     let mut goodputs: BTreeMap<usize, BTreeMap<GpuCount, f64>> = BTreeMap::new();
     for one in options.candidates.iter().filter(|one| one.prediction.goodput.0 > 0.0) {
         if let Some(shape) = one.shape {
@@ -45,15 +45,22 @@ fn returns_too_small(options: &Options<'_>, least: f64) -> BTreeMap<(usize, GpuC
         }
     }
     let mut returns = BTreeMap::new();
-    for (class, sizes) in goodputs {
+    for (&class, own) in &goodputs {
+        // Nodes of two classes are held against what either brings alone.
+        let mut sizes = own.clone();
+        for (gpus, goodput) in round.cluster.members(class).iter().filter_map(|of| goodputs.get(of)).flatten() {
+            let best = sizes.entry(*gpus).or_default();
+            *best = best.max(*goodput);
+        }
         let most = sizes.iter().map(|(gpus, goodput)| goodput / f64::from(gpus.0)).fold(0.0, f64::max);
         let mut last: Option<(GpuCount, f64)> = None;
         for (gpus, goodput) in sizes {
             let each = last.map(|(had, before)| (goodput - before) / f64::from(gpus.0 - had.0) / most);
             match each.filter(|each| *each < least) {
-                Some(each) => {
+                Some(each) if own.contains_key(&gpus) => {
                     returns.insert((class, gpus), each);
                 }
+                Some(_) => {}
                 None => last = Some((gpus, goodput)),
             }
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
 use headway_types::spec::Work;
-use headway_types::{Assignment, Configuration, Layout, Placement, Tier};
+use headway_types::{Assignment, Configuration, Layout, NodeClass, Placement, Tier};
 
 use super::delta::Delta;
 use super::{Scene, Violation};
@@ -53,8 +53,13 @@ fn check_binding(delta: &Delta<'_>, to: &Assignment) -> Result<(), Violation> {
 
 /// Whether steps of what a job runs in contradicted what was expected of them: nothing keeps it there.
 fn is_contradicted(scene: &Scene<'_>, at: &Placement, model: &JobModel, former: &Configuration) -> bool {
-    let node = scene.nodes.get(&at.first_node());
-    node.is_some_and(|node| model.contradiction(&node.class, former).is_some())
+    let class = class_of(scene, at);
+    class.is_some_and(|class| model.contradiction(&class, at.nodes(), former).is_some())
+}
+
+/// What a gang there is valued by.
+fn class_of(scene: &Scene<'_>, placement: &Placement) -> Option<NodeClass> {
+    headway_goodput::slowest(placement.slices().iter().filter_map(|slice| Some(&scene.nodes.get(&slice.node)?.class)))
 }
 
 fn check_none(delta: &Delta<'_>, model: &JobModel) -> Result<(), Violation> {
@@ -105,8 +110,7 @@ fn check_chosen(
         }
     }
     let restarts = !delta.stays() || former.is_none_or(|former| former.layout != chosen.layout);
-    let classes = placement.slices().iter().filter_map(|slice| Some(&scene.nodes.get(&slice.node)?.class));
-    let Some(class) = headway_goodput::slowest(classes).filter(|_| restarts) else { return Ok(()) };
+    let Some(class) = class_of(scene, placement).filter(|_| restarts) else { return Ok(()) };
     let model = if pinned { &curves::with_batch(model, batch) } else { model };
     match curves::predict(model, &class, placement.gpus(), placement.nodes(), Some(chosen)) {
         Ok(_) => Ok(()),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -193,7 +193,7 @@ class _Callback(TrainerCallback):  # type: ignore[misc]
         return listening
 
     def _note(self, inputs: Any, items: Tensor | int | None) -> None:
-        labels = inputs.get("shift_labels", inputs.get("labels"))
+        labels = inputs.get("shift_labels", inputs.get("labels")) if isinstance(inputs, Mapping) else None
         if isinstance(labels, Tensor):
             shifts = "shift_labels" not in inputs and getattr(self._trainer, "_loss_shifts_labels", True)
             self._sequences.append(len(labels))
@@ -252,7 +252,9 @@ def _ranks(trainer: Trainer) -> Ranks | None:
     for name, wanted in {"ep_size": "expert", "pp_size": "pipeline"}.items():
         if (getattr(layout, name, None) or 1) > 1:
             raise UnknownLayout(f"the noise under {wanted} parallelism of Transformers ({name}) cannot be measured")
-    if trainer.get_cp_size() > 1 or trainer.get_sp_size() > 1:
+    # Transformers 4 knows neither.
+    shared = (getattr(trainer, name, None) for name in ("get_cp_size", "get_sp_size"))
+    if any(size is not None and size() > 1 for size in shared):
         raise UnknownLayout("the noise where ranks share a sequence (cp_size, sp_size) cannot be measured")
     return Ranks.of(trainer.accelerator.torch_device_mesh) if trainer.get_tp_size() > 1 else None
 

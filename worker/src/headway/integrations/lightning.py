@@ -52,6 +52,7 @@ class Follow(Callback):  # type: ignore[misc]
         self._micro_batch, self._sequence_length, self._every = micro_batch, sequence_length, every
         self._scale_learning_rate, self._ranks = scale_learning_rate, ranks
         self._reporter: StepReporter | None = None
+        self._rate: ScaledLearningRate | None = None
         self._asked = Asked()
         self._losses: list[Tensor] = []
         self._aligned = True  # until a training begins
@@ -68,6 +69,7 @@ class Follow(Callback):  # type: ignore[misc]
             return
         if not pl_module.automatic_optimization or len(trainer.optimizers) != 1:
             raise ValueError("headway.integrations.lightning needs automatic optimization with one optimizer")
+        earlier = self._reporter
         self._reporter = StepReporter(
             trainer.strategy.model,
             micro_batch=self._micro_batch,
@@ -76,10 +78,15 @@ class Follow(Callback):  # type: ignore[misc]
             every=self._every,
         )
         self._reporter.step = trainer.global_step
+        if earlier is not None:  # a second `fit` goes on counting
+            earlier.meter.close()
+            self._reporter.samples_seen = earlier.samples_seen
+        if self._rate is not None:
+            self._rate.close()
         if self._on_sigterm is not None and threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._on_sigterm)
         if self._scale_learning_rate:
-            ScaledLearningRate(trainer.optimizers[0])
+            self._rate = ScaledLearningRate(trainer.optimizers[0])
         self._aligned = False
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:

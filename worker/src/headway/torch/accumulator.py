@@ -213,19 +213,17 @@ class GradientAccumulator:
         amiss = self._agreement.look(lambda parameter: parameter.grad) if measuring else Amiss()
         seen = self._inputs.take(self._count) if self._inputs is not None else [0.0, 0.0, 0.0]
         # Stages are given other inputs: only those of replicas may be compared.
-        compared = seen if self.ranks.pipeline is None else [0.0, 0.0, 0.0]
+        compared = seen if self.ranks.stages == 1 else [0.0, 0.0, 0.0]
         flags = [float(amiss != Amiss()), float(unequal(seen)), *compared]
         ended = [float(self._count), float(self._count**2)]
         head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
-        head += self._losses.new_tensor([*flags, *ended])
         tail = self._big(measuring)
-        more = torch.tensor(list(extra), dtype=torch.float64).to(self._device)
+        more = torch.tensor([*flags, *ended, *extra], dtype=torch.float64).to(self._device)
         packed = torch.cat([torch.stack([*head, *tail]), more])
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
-        small, small_scaled, loss, amiss_on, unequal_on, *others = packed.tolist()
-        (*compared, ended_on_all, squared), others = others[:5], others[5:]
-        (big, big_scaled, moment, elements), extra_sums = others[:4], others[4:]
+        small, small_scaled, loss, big, big_scaled, moment, elements, amiss_on, unequal_on, *others = packed.tolist()
+        (*compared, ended_on_all, squared), extra_sums = others[:5], others[5:]
         self._require_equal_counts(ended_on_all, squared)
         if self._preconditioner is not None and measuring:
             self._preconditioner.learn(moment, elements)

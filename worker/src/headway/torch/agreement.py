@@ -51,15 +51,15 @@ class Agreement:
         self._amiss = Amiss()
 
     def look(self, gradient: Gradient) -> Amiss:
-        """What this rank finds. On all ranks at each measured step, once the mean gradients are there; `gradient` gives
+        """What this rank found when it last looked. On all ranks at each measured step, once the mean gradients are there; `gradient` gives
         None for those that are not to be compared."""
         if self._countdown > 0:
             self._countdown -= 1
         else:
             found = [self._compare(*each, gradient) for each in self._groups]
             self._amiss = next((each for each in found if each != Amiss()), Amiss())
-            # What has once been found is looked at until it is gone.
-            self._countdown = 0 if self._amiss != Amiss() else SELDOM - 1
+            # Also where something is amiss: ranks of other groups have found nothing, and all must look together.
+            self._countdown = SELDOM - 1
         return self._amiss
 
     def _compare(self, group: ProcessGroup, named: dict[str, nn.Parameter], gradient: Gradient) -> Amiss:

@@ -8,7 +8,7 @@ reduced, so the small batch is the micro-batch in every layout.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -85,6 +85,8 @@ class NoiseMeter:
         self._terms = {id(parameter) for each in self._summed for parameter in each.parameters}
         self._heard = Heard(self.ranks, self._summed, self._device)
         self._agreement = Agreement(trained, self.ranks, self._device)
+        # Its flat parameters are shards that nothing marks: such scripts train on without noise.
+        self._flattened = any(type(each).__name__ == "FullyShardedDataParallel" for each in _within(modules))
         self._steps = 0
         self._complained: set[Unmeasured] = set()
         self._contradiction = Contradiction()
@@ -137,7 +139,7 @@ class NoiseMeter:
         all ranks must give equally many.
 
         Raises UnknownLayout at the first step where ranks that are said to hold copies of parameters do not (later such
-        steps have no sample), and ValueError where what is told of micro-batches is not of each.
+        steps, and those under PyTorch's first FSDP, have no sample), and ValueError where what is told of micro-batches is not of each.
         """
         if not self.measuring:
             self._steps += 1
@@ -157,7 +159,7 @@ class NoiseMeter:
         }
         times = self._heard.times
         # Stages are given other inputs: only those of replicas may be compared.
-        compared = [0.0, 0.0, 0.0] if told or self.ranks.pipeline is not None else seen
+        compared = [0.0, 0.0, 0.0] if told or self.ranks.stages > 1 else seen
         once = [value * self.share for value in sizes.sums()]
         small = self._heard.take(sizes.scales)
         big = torch.zeros_like(small) if gradient_norm is not None else self._mean_square()
@@ -167,7 +169,7 @@ class NoiseMeter:
         if unequal([next(sums) for _ in compared]):
             wrong.append(Unmeasured.UNEQUAL)
         together = Together(*(next(sums) for _ in once))
-        if Unmeasured.NO_COPIES in wrong and self._steps == 0:
+        if Unmeasured.NO_COPIES in wrong and self._steps == 0 and not self._flattened:
             raise UnknownLayout(amiss.parameters or Unmeasured.NO_COPIES.value)
         self._steps += 1
         sample = self._sample(small_sum, big_sum, gradient_norm, together) if not wrong else wrong[0]
@@ -232,3 +234,7 @@ class NoiseMeter:
         )
         terms = [mean_square(each, self.ranks, self._device) for each in self._summed]
         return torch.stack([squares.sums[RAW], *terms]).sum()
+
+
+def _within(modules: Iterable[nn.Module]) -> Iterable[nn.Module]:
+    return (each for module in modules for each in module.modules())

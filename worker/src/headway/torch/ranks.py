@@ -79,6 +79,11 @@ class Ranks:
         return len(self.data_ranks()) // self.contexts
 
     @property
+    def stages(self) -> int:
+        """Ranks with other layers for the same samples."""
+        return _size(self.pipeline)
+
+    @property
     def contexts(self) -> int:
         """Ranks that share every sequence."""
         return _size(self.context)

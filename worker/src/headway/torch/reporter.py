@@ -191,7 +191,15 @@ class StepReporter:
         assert environment is not None and environment.checkpoint_dir is not None, "nobody else asks to save"
         meet("save_together")
         if self._leads:
-            self.save(lambda directory: self._write_part(write, directory))
+            begun: list[Path] = []
+
+            def part(directory: Path) -> None:
+                begun.append(directory)
+                self._write_part(write, directory)
+
+            if not self.save(part) and not begun:  # there is no directory, and the others wait twice to hear of it
+                self.meter.sum_over_world([0.0])
+                self.meter.sum_over_world([1.0])
         else:
             with contextlib.suppress(OSError):
                 self._write_part(write, Draft(environment.checkpoint_dir, environment.generation, self.step).path)
@@ -239,8 +247,13 @@ class StepReporter:
         """Who trains on other ranks than it was launched with would count samples that nobody saw."""
         launched = self._environment.configuration if self._environment else None
         replicas = self.meter.ranks.replicas
-        if launched is None or replicas in (launched.layout.dp, launched.layout.dp * launched.execution.cp):
+        if launched is None or replicas == launched.layout.dp:
             return
+        if launched.execution.cp > 1:
+            raise UnknownLayout(
+                f"the job was launched with cp {launched.execution.cp}: parts of sequences are no samples of their own;"
+                " ranks that share sequences take headway.torch.GradientAccumulator with Ranks(context=...)"
+            )
         raise UnknownLayout(
             f"the job was launched with dp {launched.layout.dp}, tp {launched.layout.tp}, pp {launched.layout.pp}, but"
             f" {replicas} ranks train as replicas of one another: start as many as the launch says, and declare the"

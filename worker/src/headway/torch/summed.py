@@ -38,7 +38,7 @@ def all_summed(parameters: Iterable[nn.Parameter], ranks: Ranks, given: Sequence
     for parameter in parameters:
         if getattr(parameter, "allreduce", True) is False:
             raise UnknownLayout("expert parallelism is not covered: its parameters have other replicas than the rest")
-        if getattr(parameter, "shared_embedding", False) and ranks.pipeline is not None and id(parameter) not in told:
+        if getattr(parameter, "shared_embedding", False) and ranks.stages > 1 and id(parameter) not in told:
             raise UnknownLayout(
                 "an embedding is tied over pipeline stages: give summed=[Summed([weight], group)] with the group of the"
                 " first and the last stage, on both"
