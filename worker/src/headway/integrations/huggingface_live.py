@@ -39,7 +39,8 @@ class Live:
             "it needs max_steps: epochs are no number of steps": args.max_steps <= 0,
             "DeepSpeed's accumulation is fixed": trainer.is_deepspeed_enabled,
             "auto_find_batch_size chooses batches too": args.auto_find_batch_size,
-            "include_num_input_tokens_seen counts one micro-batch": args.include_num_input_tokens_seen not in ("no", False),
+            "include_num_input_tokens_seen counts one micro-batch": args.include_num_input_tokens_seen
+            not in ("no", False),
             "Transformers defers FSDP2's reduction by its own count (fsdp_size)": _sharded_by_transformers(trainer),
         }
         for why, holds in refused.items():

@@ -51,8 +51,8 @@ class Agreement:
         self._amiss = Amiss()
 
     def look(self, gradient: Gradient) -> Amiss:
-        """What this rank found when it last looked. On all ranks at each measured step, once the mean gradients are there; `gradient` gives
-        None for those that are not to be compared."""
+        """What this rank found when it last looked. On all ranks at each measured step, once the mean gradients are
+        there; `gradient` gives None for those that are not to be compared."""
         if self._countdown > 0:
             self._countdown -= 1
         else:

@@ -139,7 +139,8 @@ class NoiseMeter:
         all ranks must give equally many.
 
         Raises UnknownLayout at the first step where ranks that are said to hold copies of parameters do not (later such
-        steps, and those under PyTorch's first FSDP, have no sample), and ValueError where what is told of micro-batches is not of each.
+        steps, and those under PyTorch's first FSDP, have no sample), and ValueError where what is told of micro-batches
+        is not of each.
         """
         if not self.measuring:
             self._steps += 1
