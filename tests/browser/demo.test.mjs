@@ -42,7 +42,9 @@ test("people submit, plans are carried out, and every page has something to tell
   const owners = new Set((await cluster.get("/api/v1/jobs?limit=200")).items.map((job) => job.owner));
   assert.ok(owners.size >= 6, `jobs of ${[...owners]}`);
 
-  const [running, waiting] = [await newest("running"), await newest("queued")];
+  // The newest may have begun this second and have nothing to draw.
+  const measured = async () => (await cluster.get("/api/v1/jobs?state=running&limit=50")).items.find((job) => job.step >= 5);
+  const [running, waiting] = [await until("a job to be measured", measured, 60_000), await newest("queued")];
   const node = (await cluster.get("/api/v1/nodes")).items[0];
   /** Each page, and what is only there when it has something to tell. */
   const pages = [
