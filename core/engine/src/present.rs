@@ -84,8 +84,7 @@ impl View {
         let gpu_type = |job: JobId| {
             let placement = &before?.assignments.get(&job)?.placement;
             let type_of = |node: NodeId| Some(self.nodes.get(&node)?.node.inventory.gpu_type.clone());
-            let types: BTreeSet<GpuType> = placement.slices().iter().filter_map(|slice| type_of(slice.node)).collect();
-            GpuType::joined(types)
+            GpuType::joined(placement.slices().iter().filter_map(|slice| type_of(slice.node)))
         };
         let moved = plan.report.moves.iter().filter(|one| one.kind.disturbs() && one.from_gpus.0 > 0);
         let lives = |job: JobId| self.jobs.get(&job).is_some_and(|shown| shown.job.wants_gpus(self.at));

@@ -20,7 +20,7 @@ const MODEL_ERROR: f64 = 0.02;
 const REPORT_ERROR: f64 = 0.1;
 /// Situations kept per GPU type, and newest reports kept of each: their median shrugs off outliers and follows drift.
 const CELLS: usize = 24;
-/// Of them, of situations that contradicted what was expected.
+/// Of situations that contradicted what was expected so many are kept before others; beyond, they go first.
 const MOST_CONTRADICTED: usize = 12;
 const RECENT: usize = 7;
 /// Reports after which a situation's first steps are held against what was expected: the first one may hold what a change itself takes.

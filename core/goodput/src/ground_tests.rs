@@ -130,6 +130,44 @@ fn a_first_report_on_a_gpu_type_contradicts_nothing() {
 }
 
 #[test]
+fn what_is_slow_on_two_nodes_is_what_it_was_on_one() {
+    let mut job = Trained::new(1.0, 0, 1);
+    job.gpus = GpuCount(4);
+    let of = at(4, 16, 192);
+    job.trains(&of, 10);
+    let usual = job.truth(&of);
+    let on_two = job.model.step_time(&job.class, GpuCount(4), NodeCount(2), &of).unwrap().time.0;
+    for _ in 0..3 {
+        job.model.observe(&job.class, NodeCount(2), &report(of, 1, 2.0 * on_two));
+    }
+    assert!(job.model.contradiction(&job.class, NodeCount(2), &of).is_some() && !job.contradicts(&of));
+    let slow = job.model.predict(&job.class, GpuCount(4), NodeCount(2), &of).unwrap().step_time.0;
+    assert!(slow > 1.7 * on_two, "{slow} after {on_two}");
+    assert!((job.predicted(&of) / usual - 1.0).abs() < 0.1, "{} for {usual}", job.predicted(&of));
+}
+
+#[test]
+fn however_much_is_contradicted_what_comes_is_learnt() {
+    let mut job = Trained::new(1.0, 16, 1);
+    let sound = at(3, GROUND.0, GROUND.1);
+    job.trains(&sound, 10);
+    for batch in 0..40 {
+        job.trains(&at(3, 1, 48 + 3 * batch), 2);
+    }
+    assert!(job.model.contradictions(&job.class).count() > 12, "nothing else came");
+    job.gpus = GpuCount(1);
+    for batch in 0..13 {
+        job.trains(&at(1, 16, 48 + 16 * batch), 1);
+    }
+    job.gpus = GpuCount(3);
+    let kept = job.model.contradictions(&job.class).count();
+    assert!((2..=12).contains(&kept), "{kept}");
+    job.off = 1.5;
+    job.trains(&sound, 20);
+    assert!((job.predicted(&sound) / job.truth(&sound) - 1.0).abs() < 0.1, "{}", job.predicted(&sound));
+}
+
+#[test]
 fn a_contradiction_outlives_the_scheduler_and_any_number_of_other_configurations() {
     let mut job = Trained::new(1.1, 16, 1);
     job.trains(&at(3, GROUND.0, GROUND.1), 10);

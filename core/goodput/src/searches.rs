@@ -27,12 +27,12 @@ pub struct Searches {
     age: u64,
     allocations: BTreeMap<(GpuCount, NodeCount), Answered>,
     /// Of this age.
-    layouts: BTreeMap<Kept, Result<Offer, Infeasible>>,
+    layouts: BTreeMap<Asked, Result<Offer, Infeasible>>,
     refusals: BTreeMap<(GpuCount, NodeCount), Option<Infeasible>>,
 }
 
 /// A layout that stays, and the micro-batch within whose reach it stays.
-type Kept = (GpuCount, NodeCount, Layout, Option<Sequences>);
+type Asked = (GpuCount, NodeCount, Layout, Option<Sequences>);
 
 /// What is known of an allocation, as of an age.
 #[derive(Clone, Debug)]
@@ -159,7 +159,7 @@ impl Searches {
         self.best_of((gpus, nodes, of.layout, Some(of.micro_batch)), model)
     }
 
-    fn best_of(&mut self, key: Kept, model: &JobModel) -> Result<Offer, Infeasible> {
+    fn best_of(&mut self, key: Asked, model: &JobModel) -> Result<Offer, Infeasible> {
         let (gpus, nodes, layout, present) = key;
         if let Some(known) = self.layouts.get(&key) {
             return known.clone();

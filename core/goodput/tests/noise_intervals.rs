@@ -46,9 +46,14 @@ impl Draws {
     }
 
     fn run(&mut self, phi: f64, dimensions: f64, reports: u32) -> NoiseEstimator {
+        self.run_of(phi, dimensions, reports, 1)
+    }
+
+    /// Each report stands for so many reference batches.
+    fn run_of(&mut self, phi: f64, dimensions: f64, reports: u32, batches: u64) -> NoiseEstimator {
         let mut estimator = NoiseEstimator::default();
         for _ in 0..reports {
-            estimator.observe(&self.step(phi, dimensions), Sequences(64), Sequences(64));
+            estimator.observe(&self.step(phi, dimensions), Sequences(64 * batches), Sequences(64));
         }
         estimator
     }
@@ -80,6 +85,20 @@ fn nineteen_of_twenty_intervals_hold_the_truth_in_every_regime() {
             println!("φ/B {over_batch:5} {dimensions:6} dimensions {reports:3} reports: {covered:.3}, told {told:.3}");
             assert!((0.92..=0.97).contains(&covered), "{covered} at φ/B {over_batch}, {dimensions}, {reports}");
         }
+    }
+}
+
+#[test]
+fn however_many_batches_a_report_stands_for_enough_of_them_are_believed_and_hold() {
+    for batches in [20, 160, 400, 10_000] {
+        let (mut draws, mut told, mut held) = (Draws(SplitMix64(7)), 0, 0);
+        for _ in 0..300 {
+            let estimator = draws.run_of(5.0 * BIG, 200.0, 60, batches);
+            told += u32::from(estimator.explained(1).is_ok());
+            let holds = |at: headway_goodput::ratio::Interval| at.low <= 5.0 * BIG && at.high >= Some(5.0 * BIG);
+            held += u32::from(estimator.interval().is_some_and(holds));
+        }
+        assert!(told > 290 && held > 270, "{batches} batches a report: told {told}, held {held} of 300");
     }
 }
 

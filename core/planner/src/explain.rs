@@ -177,21 +177,20 @@ impl<'a> Account<'a> {
     /// Classes that accept and admit the job, and on which it can run; all that admit it where it can on none.
     fn classes_of(&self, job: usize) -> Vec<usize> {
         let options = &self.options[job];
-        let able: BTreeSet<usize> =
-            self.shapes_of(job).into_iter().flat_map(|class| self.round.cluster.members(class)).collect();
+        let able: BTreeSet<usize> = self.could_be_in(job).flat_map(|class| self.round.cluster.members(class)).collect();
         let admitted = self.round.admitted(options.job);
         admitted.filter(|class| able.is_empty() || able.contains(class)).collect()
     }
 
-    /// Classes, and mixes of two, in which it could have GPUs.
-    fn shapes_of(&self, job: usize) -> BTreeSet<usize> {
-        self.options[job].candidates.iter().filter_map(|candidate| Some(candidate.shape?.class)).collect()
+    /// Classes, and mixes of two, in which it could have GPUs; some more than once.
+    fn could_be_in(&self, job: usize) -> impl Iterator<Item = usize> {
+        self.options[job].candidates.iter().filter_map(|candidate| Some(candidate.shape?.class))
     }
 
     /// Left GPUs of that class of these that has most, or of both classes of a mix.
     fn most_free(&self, job: usize) -> GpuCount {
         let alone = self.classes_of(job).into_iter().map(|class| self.free(class).0);
-        let mixes = self.shapes_of(job).into_iter().filter(|class| self.round.cluster.is_mix(*class));
+        let mixes = self.could_be_in(job).filter(|class| self.round.cluster.is_mix(*class));
         let together = mixes.map(|mix| self.round.cluster.members(mix).map(|class| self.free(class).0).iter().sum());
         GpuCount(alone.chain(together).max().unwrap_or_default())
     }

@@ -144,7 +144,7 @@ mod tests {
 
     use headway_goodput::JobModel;
     use headway_types::spec::{BatchRange, LayoutLimits, Work};
-    use headway_types::{NodeSlice, Plan, Sequences, example};
+    use headway_types::{Configuration, Generation, NodeSlice, Plan, Seconds, Sequences, StepReport, Tokens, example};
 
     use super::*;
     use crate::builder::{after, bare, job, job_id, node, rigid, round};
@@ -256,6 +256,68 @@ mod tests {
             never(&round(input.nodes.clone(), vec![one])).unwrap().detail,
             "it needs 32 GPUs of one node class, and the largest has 16"
         );
+    }
+
+    #[test]
+    fn who_waits_for_two_classes_is_told_what_both_have_free() {
+        let mut waits = training_job(1, 32);
+        (waits.range.min, waits.range.sizes) = (GpuCount(32), vec![GpuCount(32)]);
+        let mut input = round(nodes(&[("H100-80G", 2), ("H200", 2)]), vec![waits, rigid(2, 8)]);
+        let held = NodeSlice { node: input.nodes[2].node, gpus: input.nodes[2].gpus.clone() };
+        input.jobs[1].current = Some(bare(Placement::try_new(vec![held]).unwrap()));
+        input.jobs[1].freedom = Freedom::Fixed { reason: "saving".into() };
+        let plan = planned(&input);
+        let headline = &plan.report.jobs[&job_id(1)].headline;
+        assert!(headline.starts_with("Needs 32 GPUs; 24 are free"), "{headline}");
+    }
+
+    /// Rank 0 is on the faster node, and what was learnt is of the slower.
+    #[test]
+    fn nothing_keeps_a_mixed_gang_in_a_batch_that_its_steps_contradicted() {
+        let mut one = training_job(1, 16);
+        (one.range.min, one.range.sizes) = (GpuCount(16), vec![GpuCount(16)]);
+        let mut input = round(nodes(&[("H200", 1), ("H100-80G", 1)]), vec![one]);
+        let mut next = after(&input, &planned(&input));
+        let classes: Vec<NodeClass> = input.nodes.drain(..).map(|node| node.class).collect();
+        let class = headway_goodput::slowest(&classes).unwrap();
+        let job = &mut next.jobs[0];
+        let PlanWork::Model(model) = &mut job.work else { panic!("it is modelled") };
+        let (model, current) = (Arc::make_mut(model), job.current.as_mut().unwrap());
+        let sound = current.configuration.unwrap();
+        let other = if sound.micro_batch.0 == 1 { 2 } else { sound.micro_batch.0 / 2 };
+        let ruined = Configuration { micro_batch: Sequences(other), ..sound };
+        let expected = |model: &JobModel, at| model.step_time(&class, GpuCount(16), NodeCount(2), at).unwrap().time.0;
+        for _ in 0..5 {
+            let seconds = expected(&JobModel::new(model.training.clone()), &sound);
+            model.observe(&class, NodeCount(2), &report(sound, seconds));
+        }
+        for _ in 0..2 {
+            let seconds = 10.0 * expected(&JobModel::new(model.training.clone()), &ruined);
+            model.observe(&class, NodeCount(2), &report(ruined, seconds));
+        }
+        assert!(model.contradiction(&class, NodeCount(2), &ruined).is_some());
+        current.configuration = Some(ruined);
+        job.batch_bound = Some("its batch was changed 6 times within the hour".into());
+        let left = planned(&next).assignments[&job_id(1)].configuration.unwrap();
+        assert_eq!(left.layout, ruined.layout, "on the same GPUs");
+        assert_ne!(left.micro_batch, ruined.micro_batch, "whatever the bound");
+    }
+
+    fn report(configuration: Configuration, seconds: f64) -> StepReport {
+        StepReport {
+            job: job_id(1),
+            generation: Generation(1),
+            step: 1,
+            steps: 1,
+            samples_seen: configuration.global_batch,
+            tokens: Tokens(0.0),
+            duration: Seconds(seconds),
+            configuration,
+            loss: None,
+            noise: None,
+            preconditioned: None,
+            memory_peak: None,
+        }
     }
 
     #[test]

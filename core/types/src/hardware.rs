@@ -197,6 +197,16 @@ impl NodeInventory {
         }
     }
 
+    /// Whether the node is of this class, wherever it is in the fabric.
+    #[must_use]
+    pub fn is_of(&self, class: &NodeClass) -> bool {
+        let NodeClass { gpu_type, gpus_per_node, emulated, fabric: _, stated } = class;
+        self.gpu_type == *gpu_type
+            && self.gpus.len() == gpus_per_node.0 as usize
+            && self.emulated == *emulated
+            && self.stated == *stated
+    }
+
     /// GPUs that may be granted.
     #[must_use]
     pub fn healthy(&self) -> GpuCount {

@@ -1,7 +1,7 @@
 //! A node's row: what it is (inventory), what users want (policy), what we see (availability), what we have come to
 //! think of it (health). Four axes, never one enum.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use headway_types::{
     AvailabilityKind, BootId, JobId, NodeClass, NodeId, NodeInventory, NodePolicyKind, Placement, StandingKind,
@@ -24,10 +24,15 @@ pub struct Node {
     pub version: u64,
 }
 
-/// What a gang on these nodes is valued by: their class, or the slowest where they are of several. `None` where one of them is gone.
+/// What a gang on these nodes is valued by: their class, or the slowest where they are of several; of those that are known.
+/// O(nodes), and nothing is copied but a class of each kind.
 pub(crate) fn class_of<'n>(placement: &Placement, node_of: impl Fn(NodeId) -> Option<&'n Node>) -> Option<NodeClass> {
-    let classes = placement.slices().iter().map(|slice| Some(node_of(slice.node)?.inventory.class()));
-    let classes: BTreeSet<NodeClass> = classes.collect::<Option<_>>()?;
+    let mut classes: Vec<NodeClass> = Vec::new();
+    for node in placement.slices().iter().filter_map(|slice| node_of(slice.node)) {
+        if !classes.iter().any(|class| node.inventory.is_of(class)) {
+            classes.push(node.inventory.class());
+        }
+    }
     headway_goodput::slowest(&classes)
 }
 

@@ -99,9 +99,7 @@ impl Engine {
     ) -> Option<String> {
         let (job, seen) = (self.facts.jobs.get(&key.0)?, self.seen.jobs.get(&key.0)?);
         let allocation = self.facts.allocations.get(&key)?;
-        let any = || allocation.placement.slices().iter().find_map(|slice| self.facts.nodes.get(&slice.node));
-        let class = self.facts.class_of(&allocation.placement).or_else(|| Some(any()?.inventory.class()))?;
-        let most = most(job, allocation, &class);
+        let most = most(job, allocation, &self.facts.class_of(&allocation.placement)?);
         judge(job, &seen.live, most, self.facts.now.since(allocation.granted_at))
     }
 

@@ -2,9 +2,9 @@
 use std::sync::Arc;
 
 use headway_planner::builder::{self, NOW, node, table};
-use headway_planner::{PlanJob, PlanWork, Policy, plan};
-use headway_types::Tokens;
+use headway_planner::{Freedom, PlanJob, PlanWork, Policy, plan};
 use headway_types::spec::Priority;
+use headway_types::{NodeSlice, Placement, Tokens, TokensPerSecond};
 
 use super::*;
 
@@ -51,6 +51,23 @@ fn a_job_starts_when_the_one_before_it_is_done() {
         assert!((3_300.0..3_900.0).contains(&p50), "{p50}");
         assert!((2_300.0..3_000.0).contains(&p10) && (4_400.0..5_500.0).contains(&p90), "{p10} {p90}");
     }
+}
+
+#[test]
+fn a_gang_over_two_types_holds_and_frees_what_it_has_of_each() {
+    let both = NodeSlice { node: builder::node_id(1), gpus: node(1, "H100-80G", 8).gpus };
+    let beside = NodeSlice { node: builder::node_id(2), gpus: node(2, "H200", 8).gpus };
+    let mut wide = job(1, 16, Some(360_000.0));
+    wide.current = Some(builder::bare(Placement::try_new(vec![both, beside]).unwrap()));
+    wide.current.as_mut().unwrap().predicted.goodput = TokensPerSecond(100.0);
+    wide.freedom = Freedom::Fixed { reason: "it starts".into() };
+    let work = PlanWork::Table(Arc::new(table("H200", &[(8, 100.0, None)])));
+    let waits = PlanJob { work, ..job(2, 8, Some(1e5)) };
+    let input = builder::round(vec![node(1, "H100-80G", 8), node(2, "H200", 8)], vec![wide, waits.clone()]);
+    let plan = plan(&input, &mut CurveCache::new()).unwrap();
+    let forecast = forecast(&(input, plan), Effort { planned_jobs: 0, samples: 200, ..Effort::default() });
+    let (_, p50, _) = seconds(&forecast, &waits);
+    assert!((3_300.0..3_900.0).contains(&p50), "{p50}");
 }
 
 #[test]
