@@ -27,6 +27,27 @@ class FakeAgent(Agent):
             assert time.monotonic() < end, f"condition not met in {deadline_s} s; heard {self.messages[-5:]}"
             self.serve_once(hear)
 
+    def see_out(self, worker: Worker, hear: Callable[[Message], None] = lambda _: None, code: int = 0) -> None:
+        """Serves until the worker has ended by itself, with this code, and all that it said is heard."""
+        try:
+            self.serve(worker.ended, hear=hear)
+            self.serve(lambda: not self.connections, deadline_s=5.0)
+        finally:
+            worker.kill()
+            self.hang_up()
+        assert worker.code == code, worker.output.read_text()
+
+
+def resumed_from(offer: Message) -> dict[str, str]:
+    """What a second generation is launched with to go on from a checkpoint that was offered."""
+    return {
+        "HEADWAY_GENERATION": "2",
+        "HEADWAY_RESUME_PATH": offer["path"],
+        "HEADWAY_RESUME_STEP": str(offer["step"]),
+        "HEADWAY_RESUME_MANIFEST_SHA256": offer["manifest_sha256"],
+        "HEADWAY_SAMPLES_SEEN": str(offer["samples_seen"]),
+    }
+
 
 def environment(agent: FakeAgent, dp: int, micro_batch: int, global_batch: int, **more: str) -> dict[str, str]:
     """What the real agent would launch a one-node worker group with."""
@@ -59,6 +80,7 @@ class Worker:
 
     def __init__(self, main: Callable[[], int], variables: dict[str, str], output: Path) -> None:
         self.code: int | None = None
+        self.output = output
         self.pid = os.fork()
         if self.pid == 0:
             code = 1

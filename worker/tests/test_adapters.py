@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from agent import FakeAgent, Message, environment
+from agent import FakeAgent, Message, environment, resumed_from
 
 from headway import checkpoint
 from headway.watch import GROUPS, Reader, Sizes
@@ -117,14 +117,7 @@ def test_the_script_of_a_page_reports_follows_stops_and_resumes(page: Page, tmp_
     assert saved["samples_seen"] == 16 * saved["step"]
     checkpoint.verify(saved["path"], checkpoint.read_manifest(saved["path"]))
 
-    resumed = {
-        "HEADWAY_GENERATION": "2",
-        "HEADWAY_RESUME_PATH": saved["path"],
-        "HEADWAY_RESUME_STEP": str(saved["step"]),
-        "HEADWAY_RESUME_MANIFEST_SHA256": saved["manifest_sha256"],
-        "HEADWAY_SAMPLES_SEEN": str(saved["samples_seen"]),
-    }
-    run.go(page.resumes_on, saved["step"] + 7, **resumed)
+    run.go(page.resumes_on, saved["step"] + 7, **resumed_from(saved))
     steps = agent.of("step")
     assert steps[0]["step"] - steps[0]["steps"] == saved["step"], "it goes on where it had saved"
     assert sum(step["steps"] for step in steps) == 7, "and tells of each step to the last"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from agent import FakeAgent, Message, environment
+from agent import FakeAgent, Message, environment, resumed_from
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "training"
@@ -80,14 +80,7 @@ def test_the_five_lines_report_noise_save_stop_and_resume_on_other_ranks(tmp_pat
     assert saved["step"] == stopped["step"] >= agent.of("step")[0]["step"]
     assert saved["samples_seen"] == 32 * saved["step"]
 
-    resumed = {
-        "HEADWAY_GENERATION": "2",
-        "HEADWAY_RESUME_PATH": saved["path"],
-        "HEADWAY_RESUME_STEP": str(saved["step"]),
-        "HEADWAY_RESUME_MANIFEST_SHA256": saved["manifest_sha256"],
-        "HEADWAY_SAMPLES_SEEN": str(saved["samples_seen"]),
-    }
-    until_told(1, **resumed)
+    until_told(1, **resumed_from(saved))
     agent.hang_up()
     steps, (again,) = agent.of("step"), agent.of("checkpoint")
     assert steps[0]["step"] - steps[0]["steps"] == saved["step"], "it goes on where it had saved"

@@ -104,13 +104,7 @@ def run(
     agent = FakeAgent(tmp_path / "agent.sock")
     more = {"HEADWAY_CHECKPOINT_DIR": str(tmp_path / "saved"), **variables}
     worker = Worker(main, environment(agent, 1, 2, 6, **more), tmp_path / "log")
-    try:
-        agent.serve(worker.ended, hear=lambda message: hear(agent, worker, message))
-        agent.serve(lambda: not agent.connections, deadline_s=5.0)
-    finally:
-        worker.kill()
-        agent.hang_up()
-    assert worker.code == code, (tmp_path / "log").read_text()
+    agent.see_out(worker, lambda message: hear(agent, worker, message), code)
     return agent
 
 

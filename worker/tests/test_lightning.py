@@ -91,13 +91,7 @@ def run(tmp_path: Path, name: str, steps: int, sizes: tuple[int, int], code: int
         if code and message["type"] == "step" and len(agent.of("step")) == 1:
             os.kill(worker.pid, signal.SIGTERM)
 
-    try:
-        agent.serve(worker.ended, hear=hear)
-        agent.serve(lambda: not agent.connections, deadline_s=5.0)
-    finally:
-        worker.kill()
-        agent.hang_up()
-    assert worker.code == code, (tmp_path / "log").read_text()
+    agent.see_out(worker, hear, code)
     return agent
 
 

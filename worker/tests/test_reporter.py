@@ -79,13 +79,7 @@ def run(
             else:
                 agent.say(say)
 
-    try:
-        agent.serve(worker.ended, hear=hear)
-        agent.serve(lambda: not agent.connections, deadline_s=5.0)
-    finally:
-        worker.kill()
-        agent.hang_up()
-    assert worker.code == code, (tmp_path / "log").read_text()
+    agent.see_out(worker, hear, code)
     return agent
 
 

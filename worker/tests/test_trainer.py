@@ -48,13 +48,7 @@ class Runs:
         arguments = [*TINY, "--corpus", str(self.corpus), "--max-samples", str(samples), *more]
         env = environment(agent, dp, micro_batch, global_batch, **variables)
         worker = Worker(lambda: trainer.main(arguments), env, output)
-        try:
-            agent.serve(worker.ended, hear=lambda message: hear(agent, message, worker))
-            agent.serve(lambda: not agent.connections, deadline_s=5.0)
-        finally:
-            worker.kill()
-            agent.hang_up()
-        assert worker.code == code, output.read_text()
+        agent.see_out(worker, lambda message: hear(agent, message, worker), code)
         return agent
 
 

@@ -103,13 +103,7 @@ def run(
             agent.say(order)
 
     began = time.monotonic()
-    try:
-        agent.serve(worker.ended, hear=hear)
-        agent.serve(lambda: not agent.connections, deadline_s=5.0)
-    finally:
-        worker.kill()
-        agent.hang_up()
-    assert worker.code == code, (tmp_path / "log").read_text()
+    agent.see_out(worker, hear, code)
     assert time.monotonic() - began < 50.0
     return agent
 
