@@ -2,26 +2,26 @@
 //! at most, until the rest cannot beat what is found. Exact over the grid of batches; it keeps no memory between allocations but of
 //! what layers take. What stays true while reports teach more is in `shortlist`.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
-use headway_types::spec::BatchRange;
 use headway_types::{
-    Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Offload, Prediction, Recompute,
-    Schedule, Seconds, Sequences, Sharding,
+    Configuration, Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Prediction, Sequences,
 };
 
-use crate::batches::{Wanted, batch_grid, interleaved, near};
+use crate::batches::Wanted;
 use crate::correction::Factors;
 use crate::efficiency::Worth;
 use crate::fitting::Fitting;
 use crate::ground::Ground;
+use crate::groups::{Group, Groups, Least};
 use crate::infeasible::Infeasible;
-use crate::layouts::{Executions, Room};
+use crate::known::Known;
+use crate::layouts::Room;
 use crate::model::JobModel;
 use crate::rank::{Best, Rank};
-use crate::step_time::{PriorTimes, Spread, StepTime};
-use crate::terms::{Kept, Line, Terms, Units};
+use crate::step_time::Spread;
+use crate::terms::{Line, Terms};
+use crate::weigh::{Fit, Units, in_chunks};
 
 /// More than a need in MiB is rounded by.
 const ROUNDED: f64 = 1.001;
@@ -29,28 +29,15 @@ const ROUNDED: f64 = 1.001;
 /// A configuration with what it brings.
 pub(crate) type Choice = (Configuration, Prediction);
 
-/// At which of its batches a layout fits at a micro-batch.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fit {
-    Never,
-    Sometimes,
-    Always,
-    /// It was not looked at, since it could not win.
-    Unknown,
-}
-
 /// A search over one class: its device, and what layers take there, are found once.
 pub(crate) struct Search<'a> {
     pub model: &'a JobModel,
     pub class: &'a NodeClass,
     pub shape: &'a ModelShape,
-    pub prior: &'a mut PriorTimes,
+    pub known: &'a mut Known,
     pub memory: Fitting<'a>,
     pub learnt: Learnt,
     pub ground: Ground,
-    pub executions: Executions,
-    /// Batches by what they are multiples of.
-    grids: BTreeMap<u64, Rc<[Sequences]>>,
 }
 
 /// What reports taught of time and noise, as far as a search on one class depends on it.
@@ -75,35 +62,32 @@ impl Learnt {
     }
 }
 
+type ByMicroBatch = Vec<(Sequences, Arc<Groups>)>;
+
 /// One micro-batch size of some degrees, and the most any execution of them could bring.
 struct Frame {
     ceiling: f64,
     degrees: usize,
     micro_batch: Sequences,
+    among: Arc<Groups>,
 }
 
 impl<'a> Search<'a> {
-    /// A search for the configurations of a model on a class; `prior` is of the model's shape there.
-    pub(crate) fn new(
-        model: &'a JobModel,
-        class: &'a NodeClass,
-        prior: &'a mut PriorTimes,
-    ) -> Result<Self, Infeasible> {
-        Self::with(model, class, prior, Learnt::of(model, class))
+    /// A search for the configurations of a model on a class; `known` is of the model's training there.
+    pub(crate) fn new(model: &'a JobModel, class: &'a NodeClass, known: &'a mut Known) -> Result<Self, Infeasible> {
+        Self::with(model, class, known, Learnt::of(model, class))
     }
 
     /// The same where it is known what the model has learnt.
     pub(crate) fn with(
         model: &'a JobModel,
         class: &'a NodeClass,
-        prior: &'a mut PriorTimes,
+        known: &'a mut Known,
         learnt: Learnt,
     ) -> Result<Self, Infeasible> {
         let Some(shape) = model.shape() else { return Err(Infeasible::Opaque) };
-        let memory = model.fitting(class, prior.device()).ok_or(Infeasible::Opaque)?;
-        let (executions, grids) = (Executions::default(), BTreeMap::new());
-        let ground = model.ground(class);
-        Ok(Self { model, class, shape, prior, memory, learnt, ground, executions, grids })
+        let memory = model.fitting(class, known.prior.device()).ok_or(Infeasible::Opaque)?;
+        Ok(Self { model, class, shape, known, memory, learnt, ground: model.ground(class) })
     }
 
     /// The best configurations over all layouts, best first, at most `keep`, each of another layout.
@@ -144,14 +128,62 @@ impl<'a> Search<'a> {
     }
 
     fn weighed(&mut self, gpus: GpuCount, nodes: NodeCount, keep: usize) -> Best {
+        if self.memory.tolerates() {
+            return self.weighed_among(gpus, nodes, keep, Self::barely_fitting);
+        }
+        self.known.follow(&self.memory);
+        let best = self.weighed_among(gpus, nodes, keep, Self::fitting);
+        if best.found.is_empty() { self.refused(gpus, nodes) } else { best }
+    }
+
+    /// Where nothing fits: what needs least, which is of each layout the smallest micro-batch.
+    fn refused(&mut self, gpus: GpuCount, nodes: NodeCount) -> Best {
+        let (room, mut best) = (self.room(gpus, nodes), Best::new(1));
+        for degrees in room.degrees() {
+            let all = self.known.executions(&room, degrees);
+            self.weigh_all(Spread { gpus, nodes }, degrees, Sequences(1), &all, &mut best);
+        }
+        best
+    }
+
+    /// Executions of degrees that may fit, by micro-batch.
+    fn fitting(&mut self, room: &Room<'_>, degrees: Layout) -> ByMicroBatch {
+        let (micro_batches, range) = (self.micro_batches(), self.model.training.batch);
+        self.known.fitting(room, &self.memory, degrees, micro_batches, range)
+    }
+
+    /// The same where hardly any does.
+    fn barely_fitting(&mut self, room: &Room<'_>, degrees: Layout) -> ByMicroBatch {
+        let (all, range) = (self.known.executions(room, degrees), self.model.training.batch);
+        let may_fit = |group: &&Group, micro_batch: Sequences| {
+            let quantum = u64::from(degrees.dp) * micro_batch.0;
+            let count = range.min.0.div_ceil(quantum).max(1);
+            let (layout, global_batch) = (group.least(degrees), Sequences(count * quantum));
+            self.fits(&Configuration { layout, micro_batch, global_batch }, count)
+        };
+        let each = self.micro_batches().map(|micro_batch| {
+            let may = all.all.iter().filter(|group| may_fit(group, micro_batch)).cloned();
+            (micro_batch, Arc::new(Groups::from(may.collect::<Vec<_>>())))
+        });
+        // Memory only grows with the micro-batch.
+        each.take_while(|(_, may)| !may.is_empty()).collect()
+    }
+
+    fn weighed_among(
+        &mut self,
+        gpus: GpuCount,
+        nodes: NodeCount,
+        keep: usize,
+        among: impl Fn(&mut Self, &Room<'_>, Layout) -> ByMicroBatch,
+    ) -> Best {
         let room = self.room(gpus, nodes);
         let degrees = room.degrees();
         let spread = Spread { gpus, nodes };
         let mut frames = Vec::with_capacity(4 * degrees.len());
         for (index, layout) in degrees.iter().enumerate() {
-            for micro_batch in self.micro_batches() {
-                let ceiling = self.ceiling(&room, spread, *layout, micro_batch);
-                frames.push(Frame { ceiling, degrees: index, micro_batch });
+            for (micro_batch, among) in among(self, &room, *layout) {
+                let ceiling = self.ceiling(&room, *layout, micro_batch, &among);
+                frames.push(Frame { ceiling, degrees: index, micro_batch, among });
             }
         }
         frames.sort_by(|left, right| {
@@ -161,14 +193,14 @@ impl<'a> Search<'a> {
         let mut best = Best::new(keep);
         // Memory only grows with the micro-batch: above one that fits in no way, none does.
         let mut largest = vec![Sequences(u64::MAX); degrees.len()];
-        for Frame { ceiling, degrees: index, micro_batch } in frames {
+        for Frame { ceiling, degrees: index, micro_batch, among } in frames {
             if !best.may_hold(ceiling) {
                 break;
             }
             if micro_batch > largest[index] {
                 continue;
             }
-            if !self.weigh_all(&room, degrees[index], micro_batch, &mut best) {
+            if !self.weigh_all(spread, degrees[index], micro_batch, &among, &mut best) {
                 largest[index] = micro_batch;
             }
         }
@@ -232,7 +264,7 @@ impl<'a> Search<'a> {
         best.found.into_iter().map(predict).collect()
     }
 
-    fn largest_micro_batch(&self) -> u64 {
+    pub(crate) fn largest_micro_batch(&self) -> u64 {
         self.model.training.layouts.max_micro_batch.0.max(1)
     }
 
@@ -240,41 +272,36 @@ impl<'a> Search<'a> {
         (0..=self.largest_micro_batch().ilog2()).map(|power| Sequences(1 << power))
     }
 
-    fn ceiling(&mut self, room: &Room<'_>, spread: Spread, degrees: Layout, micro_batch: Sequences) -> f64 {
-        let least = self.least_terms(room, spread, degrees, micro_batch);
+    fn ceiling(&mut self, room: &Room<'_>, degrees: Layout, micro_batch: Sequences, among: &Groups) -> f64 {
+        let least = self.least_terms(room, degrees, micro_batch, among);
         let of = |terms: Terms| self.ceiling_of(terms.corrected(self.learnt.factors));
         least.into_iter().flatten().map(of).fold(f64::NEG_INFINITY, f64::max)
     }
 
-    /// Terms that no execution of these degrees falls below at this micro-batch, without and with sequence parallelism. Every part is at
-    /// its least: no recomputation, the bubble at the most chunks, no gradients to exchange where anything may hide or spare them, the
-    /// optimizer spread over all replicas.
+    /// Terms that none of these groups of some degrees falls below at this micro-batch, without and with sequence parallelism. Every part
+    /// is at its least: no more recomputation and sharding than all need, the bubble at the most chunks, and nothing once per step where there is a choice of
+    /// sharding or offload.
     pub(crate) fn least_terms(
         &mut self,
         room: &Room<'_>,
-        spread: Spread,
         degrees: Layout,
         micro_batch: Sequences,
+        among: &Groups,
     ) -> [Option<Terms>; 2] {
+        let spread = Spread { gpus: room.gpus, nodes: room.nodes };
         let (_, _, limits) = room.limits();
         let plain = Execution { cp: degrees.execution.cp, ep: degrees.execution.ep, ..Execution::PLAIN };
         let choices = [limits.sharding.len(), limits.recompute.len(), limits.offload.len()];
         let varied = choices.iter().any(|count| *count > 1) || degrees.execution != plain;
-        // Of experts that are whole on their rank, more may hold the same than of all else.
-        let replicas = degrees.dp * plain.cp;
-        let replicas = if plain.ep > 1 { replicas.max(replicas * degrees.tp / plain.ep) } else { replicas };
-        let offloads = limits.offload.iter().any(|offload| *offload != Offload::None);
-        let chunks = limits.vpp.last().copied().unwrap_or(1);
-        let sequence = limits.sequence_parallel && degrees.tp > 1;
-        [Some(false), sequence.then_some(true)].map(|sequence_parallel| {
-            let layout = Layout { execution: Execution { sequence_parallel: sequence_parallel?, ..plain }, ..degrees };
-            let mut unit = self.unit(spread, layout, micro_batch);
-            unit.pipeline_bubble = unit.pipeline_bubble * (1.0 / f64::from(chunks));
-            if varied {
-                unit.data_collectives = Seconds(0.0);
-                unit.optimizer = unit.optimizer * if offloads { 0.0 } else { 1.0 / f64::from(replicas) };
-            }
-            Some(Terms::of(&unit, u64::from(degrees.dp) * micro_batch.0))
+        [false, true].map(|sequence_parallel| {
+            let Least { recompute, sharding } = among.least[usize::from(sequence_parallel)]?;
+            let execution = Execution { sequence_parallel, recompute, sharding, ..plain };
+            let layout = Layout { execution, ..degrees };
+            let quantum = u64::from(degrees.dp) * micro_batch.0;
+            let once = Configuration { layout, micro_batch, global_batch: Sequences(quantum) };
+            let prior = &mut self.known.prior;
+            let unit = if varied { prior.micro_time(spread, &once, 1) } else { prior.step_time(spread, &once, 1) };
+            Some(Terms::of(&in_chunks(unit, 1, among.chunks), quantum))
         })
     }
 
@@ -292,159 +319,6 @@ impl<'a> Search<'a> {
         let seq_len = f64::from(self.model.training.work.seq_len());
         batch * seq_len / seconds * self.learnt.worth.at(batch)
     }
-
-    /// Prior step time with one micro-batch.
-    fn unit(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences) -> StepTime {
-        let once = Configuration { layout, micro_batch, global_batch: Sequences(u64::from(layout.dp) * micro_batch.0) };
-        self.prior.step_time(spread, &once, 1)
-    }
-
-    /// The time of a layout over its batch; of one whose time is no line, a line that it never falls below.
-    pub(crate) fn terms_of(
-        &mut self,
-        spread: Spread,
-        layout: Layout,
-        micro_batch: Sequences,
-        units: &mut Units,
-    ) -> Terms {
-        let quantum = u64::from(layout.dp) * micro_batch.0;
-        if straight(layout) {
-            let unit = self.unit_of(spread, layout, micro_batch, units);
-            return Terms::of(&unit, quantum);
-        }
-        // A micro-batch takes the less time the more of them share what is gathered.
-        let most = (self.model.training.batch.max.0 / quantum).max(1);
-        let at = Configuration { layout, micro_batch, global_batch: Sequences(most * quantum) };
-        let all = self.prior.step_time(spread, &at, most);
-        Terms::of(&all, quantum * most)
-    }
-
-    fn unit_of(&mut self, spread: Spread, layout: Layout, micro_batch: Sequences, units: &mut Units) -> StepTime {
-        units.of(layout, |layout| self.unit(spread, layout, micro_batch))
-    }
-
-    /// Weighs every execution of some degrees at a micro-batch; whether any fits, or might.
-    fn weigh_all(&mut self, room: &Room<'_>, degrees: Layout, micro_batch: Sequences, best: &mut Best) -> bool {
-        let spread = Spread { gpus: room.gpus, nodes: room.nodes };
-        let mut fits = false;
-        // The last layouts that do nothing again, without and with sequence parallelism.
-        let mut plain: [Option<(Layout, Fit)>; 2] = [None; 2];
-        let mut units = Units::default();
-        let mut never: Vec<Kept> = Vec::new();
-        for execution in self.executions.of(room, degrees).iter() {
-            // One list serves all numbers of ranks that share experts.
-            let layout = Layout { execution: Execution { ep: degrees.execution.ep, ..*execution }, ..degrees };
-            let Execution { vpp, schedule, recompute, sequence_parallel, .. } = layout.execution;
-            let again = Layout { execution: Execution { recompute: Recompute::None, ..layout.execution }, ..layout };
-            let sibling =
-                plain[usize::from(sequence_parallel)].filter(|(other, _)| *other == again).map(|(_, fit)| fit);
-            // Recomputing takes time, of which the exchange of gradients hides behind it less than all. Where it is not needed at any
-            // batch, or would not help even if it cost nothing, it never wins.
-            let needless = sibling == Some(Fit::Unknown) || (best.keep == 1 && sibling == Some(Fit::Always));
-            let kept_by = Kept::by(&layout.execution);
-            if (needless && self.learnt.factors.micro >= self.learnt.factors.step) || never.contains(&kept_by) {
-                continue;
-            }
-            let fit = self.weigh(spread, layout, micro_batch, &mut units, best);
-            fits |= fit != Fit::Never;
-            if fit == Fit::Never && vpp == 1 && schedule == Schedule::OneForwardOneBackward {
-                never.push(kept_by);
-            }
-            if recompute == Recompute::None {
-                plain[usize::from(sequence_parallel)] = Some((layout, fit));
-            }
-        }
-        fits
-    }
-
-    /// Weighs a layout at a micro-batch.
-    fn weigh(
-        &mut self,
-        spread: Spread,
-        layout: Layout,
-        micro_batch: Sequences,
-        units: &mut Units,
-        best: &mut Best,
-    ) -> Fit {
-        let range = self.model.training.batch;
-        let quantum = u64::from(layout.dp) * micro_batch.0;
-        let line = self.terms_of(spread, layout, micro_batch, units).corrected(self.learnt.factors);
-        if !best.may_hold(self.ceiling_of(line)) {
-            return Fit::Unknown;
-        }
-        let multiple_of = quantum * interleaved(layout);
-        let grid = match self.learnt.wanted {
-            None => Rc::clone(self.grids.entry(multiple_of).or_insert_with(|| batch_grid(range, multiple_of).into())),
-            Some(wanted) => wanted.grid(range, multiple_of, micro_batch).into(),
-        };
-        let (Some(&smallest), Some(&largest)) = (grid.first(), grid.last()) else {
-            let largest_micro_batch = self.largest_micro_batch();
-            best.refuse(|| Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch });
-            return Fit::Unknown;
-        };
-        let at = |batch: Sequences| Configuration { layout, micro_batch, global_batch: batch };
-        // More micro-batches never need less memory, so what fits is the beginning of the grid.
-        let fits = |batch: Sequences| self.fits(&at(batch), batch.0 / quantum);
-        let always = fits(largest);
-        if !always && !fits(smallest) {
-            best.refuse(|| self.refusal(&at(smallest), smallest.0 / quantum));
-            return Fit::Never;
-        }
-        let fitting = if always { grid.len() } else { grid.partition_point(|batch| fits(*batch)) };
-        let grid = without_single_gradients(&grid[..fitting], range, layout, quantum);
-        let straight = straight(layout);
-        let slowed = self.ground.is_contradicted_at(layout, micro_batch);
-        let likely = match self.learnt.wanted {
-            Some(_) => grid[grid.len() - 1..].to_vec(),
-            None if straight && !slowed => near(grid, self.learnt.worth.peak(line.intercept, line.slope)),
-            None => grid.to_vec(),
-        };
-        for batch in likely {
-            let seconds =
-                if straight { line.at(batch.0 as f64) } else { self.exact(spread, &at(batch), batch.0 / quantum) };
-            let seconds = if slowed {
-                seconds * self.ground.slowdown(layout, spread.nodes, micro_batch, batch.0 / quantum)
-            } else {
-                seconds
-            };
-            let goodput = self.goodput(batch.0 as f64, seconds);
-            best.admit(Rank::of(range, self.learnt.wanted, &at(batch), goodput), at(batch));
-        }
-        if always { Fit::Always } else { Fit::Sometimes }
-    }
-
-    pub(crate) fn fits(&self, configuration: &Configuration, micro_batches: u64) -> bool {
-        self.memory.fits(configuration, micro_batches)
-    }
-
-    fn refusal(&self, configuration: &Configuration, micro_batches: u64) -> Infeasible {
-        let refused = self.memory.check(&self.class.gpu_type, configuration, micro_batches).err();
-        refused.expect("what does not fit has a reason")
-    }
-
-    /// Corrected seconds of a step.
-    fn exact(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> f64 {
-        let time = self.prior.step_time(spread, configuration, micro_batches);
-        let factors = self.learnt.factors;
-        time.micro().0 * factors.micro + time.step().0 * factors.step + time.overhead.0 + factors.extra
-    }
-}
-
-/// A batch of a single gradient ranks behind all others, whatever its goodput.
-pub(crate) fn without_single_gradients(
-    grid: &[Sequences],
-    range: BatchRange,
-    layout: Layout,
-    quantum: u64,
-) -> &[Sequences] {
-    let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
-    if range.min != range.max && single < grid.len() { &grid[single..] } else { grid }
-}
-
-/// Whether its time is a line over the batch. Breadth-first stages gather parameters once per step.
-pub(crate) fn straight(layout: Layout) -> bool {
-    let Execution { schedule, sharding, .. } = layout.execution;
-    layout.pp == 1 || schedule != Schedule::BreadthFirst || sharding < Sharding::Gradients
 }
 
 #[cfg(test)]

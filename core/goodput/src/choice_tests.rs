@@ -1,12 +1,12 @@
 #![allow(clippy::unwrap_used)]
 
 use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, SizeLayouts, Target, TargetCount, Work};
-use headway_types::{Experts, NoiseSample, Recompute, Sharding, StepReport, Tokens};
+use headway_types::{Bytes, Experts, NoiseSample, Offload, Recompute, Schedule, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
 use strum::VariantArray;
 
 use super::*;
-use crate::batches::GRID;
+use crate::batches::{GRID, batch_grid, interleaved};
 use crate::examples::{class_of, emulated_class, llama3_8b, report, tiny, training};
 
 fn range(min: u32, max: u32) -> GpuRange {
@@ -302,6 +302,7 @@ proptest! {
         let mut all: Vec<(Rank, Layout, f64)> = Vec::new();
         // Bytes that the least of what is only unlikely to fit needs.
         let mut risk = f64::INFINITY;
+        let mut needs = f64::INFINITY;
         for layout in room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)) {
             let mut best: Option<(Rank, Layout, f64)> = None;
             for micro_batch in (0..=micro.ilog2()).map(|power| Sequences(1 << power)) {
@@ -309,6 +310,7 @@ proptest! {
                 let (range, wanted) = (model.training.batch, model.wanted_batch());
                 let mut weighed = |global_batch| {
                     let configuration = Configuration { layout, micro_batch, global_batch };
+                    needs = needs.min(model.memory(&class, &configuration).map_or(f64::INFINITY, |needed| needed.bytes));
                     let prediction = model.predict(&class, gpus, nodes, &configuration).ok()?;
                     if let Some((needed, _)) = model.unlikely_to_fit(&class, &configuration) {
                         risk = risk.min(needed);
@@ -348,7 +350,12 @@ proptest! {
                     prop_assert!((found / exhaustive - 1.0).abs() < 1e-5, "{found:?} against {distinct:?}");
                 }
             }
-            (None, Err(_)) => prop_assert!(risk.is_infinite(), "{risk} bytes may fit"),
+            (None, Err(refusal)) => {
+                prop_assert!(risk.is_infinite(), "{risk} bytes may fit");
+                if let Infeasible::Memory { needed_mib, .. } = refusal {
+                    prop_assert_eq!(needed_mib, (needs / 1048576.0).ceil() as u64, "what needs least is told");
+                }
+            }
             (None, Ok(found)) => {
                 // Of what is unlikely to fit that which needs least.
                 for offer in found {
@@ -357,6 +364,34 @@ proptest! {
                 }
             }
             (exhaustive, found) => prop_assert!(false, "{exhaustive:?} against {found:?}"),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn what_other_sizes_have_shown_changes_no_answer(
+        min_batch in 1u64..40, more in 0u64..300, micro in 1u64..17, shape in shapes(), execution in scripts(),
+        gpu in prop::sample::select(vec!["A100-40G", "H100-80G"]), off in prop::array::uniform2(0.3..3.0f64),
+        peak in prop::option::of(0.7..1.4f64), ran_out: bool,
+    ) {
+        let mut training = training(Work::Model(shape), 16, (min_batch, min_batch + more));
+        training.layouts.max_micro_batch = Sequences(micro);
+        training.layouts.execution = execution;
+        let class = class_of(gpu, 8);
+        let mut model = taught(JobModel::new(training), &class, GpuCount(8), NodeCount(1), off);
+        let at = model.best(&class, GpuCount(8), NodeCount(1)).ok().and_then(|offer| offer.configuration);
+        if let (Some(at), Some(peak)) = (at, peak) {
+            let bytes = peak * model.memory(&class, &at).unwrap().bytes;
+            model.observe(&class, NodeCount(1), &StepReport { memory_peak: Some(Bytes(bytes as u64)), ..report(at, 1, 9.0) });
+            if ran_out {
+                model.exhausted(&class, &at);
+            }
+        }
+        for point in model.curve(&class, &range(1, 32)).points {
+            prop_assert_eq!(point.offer, model.best(&class, point.gpus, point.nodes), "{} GPUs", point.gpus);
         }
     }
 }

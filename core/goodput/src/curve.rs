@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::choice::Search;
 use crate::infeasible::Infeasible;
+use crate::known::Known;
 use crate::model::JobModel;
 
 /// Standard deviations from the median to the last decile.
@@ -56,8 +57,8 @@ impl JobModel {
         let per_node = class.gpus_per_node.0.max(1);
         let sizes = (range.min.0.max(1)..=range.max.0).map(GpuCount).filter(|gpus| range.allows(*gpus));
         let mut below = (GpuCount(0), TokensPerSecond(0.0));
-        let mut prior = self.prior_times(class);
-        let mut search = prior.as_mut().map_err(|why| why.clone()).and_then(|prior| Search::new(self, class, prior));
+        let mut known = self.prior_times(class).map(Known::new);
+        let mut search = known.as_mut().map_err(|why| why.clone()).and_then(|known| Search::new(self, class, known));
         let points = sizes
             .map(|gpus| {
                 let nodes = NodeCount(gpus.0.div_ceil(per_node));
@@ -87,9 +88,8 @@ impl JobModel {
         nodes: NodeCount,
         keep: usize,
     ) -> Result<Vec<Offer>, Infeasible> {
-        let search = self.prior_times(class);
-        match search {
-            Ok(mut prior) => self.offers(Search::new(self, class, &mut prior).as_mut(), gpus, nodes, keep),
+        match self.prior_times(class).map(Known::new) {
+            Ok(mut known) => self.offers(Search::new(self, class, &mut known).as_mut(), gpus, nodes, keep),
             Err(mut why) => self.offers(Err(&mut why), gpus, nodes, keep),
         }
     }
@@ -134,7 +134,7 @@ impl JobModel {
         nodes: NodeCount,
         layout: Layout,
     ) -> Result<(Configuration, Prediction), Infeasible> {
-        Search::new(self, class, &mut self.prior_times(class)?)?.best_batch(gpus, nodes, layout, None)
+        Search::new(self, class, &mut Known::new(self.prior_times(class)?))?.best_batch(gpus, nodes, layout, None)
     }
 }
 

@@ -36,6 +36,17 @@ pub(crate) fn step_time_with(
     Estimate { architecture, strategy, cluster }.step_time(costs)
 }
 
+/// The same without what a step costs once, but for its overhead.
+pub(crate) fn micro_time_with(
+    costs: &LayerCosts,
+    architecture: &Architecture,
+    strategy: &Strategy,
+    cluster: &Cluster,
+) -> StepTime {
+    let estimate = Estimate { architecture, strategy, cluster };
+    estimate.micro_time(costs, estimate.straggling())
+}
+
 /// The embedding and the output projection.
 const TABLES: u32 = 2;
 
@@ -102,8 +113,23 @@ struct Estimate<'a> {
 
 impl Estimate<'_> {
     fn step_time(&self, costs: &LayerCosts) -> StepTime {
+        let (layer, physics) = (&costs.layer, &self.cluster.profile.physics);
+        let straggling = self.straggling();
+        let layers = f64::from(self.architecture.layers) / f64::from(self.strategy.pp);
+        let backward = layer.backward * layers * physics.compute;
+        let forward = (layer.total() - layer.backward) * layers * physics.compute;
+        StepTime {
+            data_collectives: Seconds(self.gradient_reduction(forward, backward) * straggling),
+            optimizer: Seconds(self.optimizer() * straggling),
+            offload: Seconds(self.offload() * straggling),
+            ..self.micro_time(costs, straggling)
+        }
+    }
+
+    /// All but what a step costs once.
+    fn micro_time(&self, costs: &LayerCosts, straggling: f64) -> StepTime {
         let (strategy, physics) = (self.strategy, &self.cluster.profile.physics);
-        let (batches, stages) = (strategy.micro_batches as f64, f64::from(strategy.pp));
+        let batches = strategy.micro_batches as f64;
         let LayerCosts { layer, logits, embedding, tokens } = *costs;
         let one = layer.total();
         let cut = StageLayers::cut(
@@ -119,13 +145,10 @@ impl Estimate<'_> {
         let all = f64::from(self.architecture.layers) * one + logits + embedding;
         let waiting = if strategy.pp == 1 { 0.0 } else { (all - slowest).max(0.0) / f64::from(strategy.vpp) };
 
-        let straggling = self.straggling();
         let scale = physics.compute * straggling;
         let micro = batches * scale;
         let seconds = |value: f64| Seconds(value * micro * layers);
         let host = batches * physics.micro_batch_seconds * straggling;
-        let backward = layer.backward * f64::from(self.architecture.layers) / stages * physics.compute;
-        let forward = (one - layer.backward) * f64::from(self.architecture.layers) / stages * physics.compute;
         StepTime {
             compute: seconds(layer.compute),
             logits: if last_is_slowest { Seconds((with_logits - cut.last * one) * micro) } else { Seconds(0.0) },
@@ -137,10 +160,8 @@ impl Estimate<'_> {
             parameter_collectives: seconds(layer.parameters),
             pipeline_bubble: Seconds(waiting * scale),
             pipeline_transfers: Seconds(self.transfers(tokens) * straggling),
-            data_collectives: Seconds(self.gradient_reduction(forward, backward) * straggling),
-            optimizer: Seconds(self.optimizer() * straggling),
-            offload: Seconds(self.offload() * straggling),
             overhead: Seconds(physics.step_seconds * straggling),
+            ..StepTime::default()
         }
     }
 

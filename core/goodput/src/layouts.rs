@@ -1,8 +1,5 @@
 //! Which layouts a model, its script and a node class allow on an allocation, and why not another. It weighs none against another.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use headway_types::spec::{ExecutionLimits, LayoutLimits};
 use headway_types::{
     Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Offload, Recompute, Schedule, Sharding,
@@ -181,28 +178,10 @@ fn idle(layout: &Layout, least: &Execution, limits: &ExecutionLimits) -> bool {
 }
 
 /// Whether no two ranks hold the same parameters.
-fn is_alone(layout: &Layout) -> bool {
+pub(crate) fn is_alone(layout: &Layout) -> bool {
     let Layout { dp, tp, execution, .. } = layout;
     // Of experts that are whole on their rank, tensor-parallel ranks hold the same.
     dp * execution.cp == 1 && (execution.ep == 1 || *tp == execution.ep)
-}
-
-/// Executions of degrees, by all that they depend on where nothing is said of single sizes.
-#[derive(Default)]
-pub(crate) struct Executions {
-    known: BTreeMap<(u32, u32, bool, bool), Rc<[Execution]>>,
-}
-
-impl Executions {
-    /// As [`Room::executions`] lists them, which is asked once for all sizes that are alike.
-    pub(crate) fn of(&mut self, room: &Room<'_>, degrees: Layout) -> Rc<[Execution]> {
-        let list = || room.executions(degrees).map(|layout| layout.execution).collect();
-        if !room.limits.sizes.is_empty() {
-            return list();
-        }
-        let key = (degrees.pp, degrees.execution.cp, degrees.tp == 1, is_alone(&degrees));
-        Rc::clone(self.known.entry(key).or_insert_with(list))
-    }
 }
 
 fn not_offered(limits: &ExecutionLimits, execution: &Execution) -> Option<String> {

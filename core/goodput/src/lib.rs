@@ -26,8 +26,10 @@ pub mod estimate;
 mod examples;
 mod fitting;
 mod ground;
+mod groups;
 pub mod infeasible;
 mod kernel;
+mod known;
 mod layer;
 mod layouts;
 pub mod memory;
@@ -46,6 +48,7 @@ pub mod step_time;
 pub mod strategy;
 mod terms;
 mod user_curve;
+mod weigh;
 
 pub use architecture::{parameters, training_flops_per_token};
 pub use curve::{Curve, CurvePoint, Offer};

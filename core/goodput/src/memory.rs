@@ -53,7 +53,7 @@ fn state_bytes(precision: Precision, half_gradients: bool) -> (f64, f64, f64) {
 /// which has the logits.
 #[must_use]
 pub fn memory_of(architecture: &Architecture, strategy: &Strategy, cluster: &Cluster) -> MemoryUse {
-    let stages = Stages { architecture, strategy, cluster, profile: cluster.profile };
+    let stages = Stages::new(architecture, strategy, cluster);
     let cut = stages.cut();
     if strategy.pp <= 1 {
         let tables = if architecture.tied { 1.0 } else { 2.0 };
@@ -81,14 +81,57 @@ fn last_in_flight(strategy: &Strategy) -> f64 {
     }
 }
 
+/// What all stages have in common.
 struct Stages<'a> {
     architecture: &'a Architecture,
     strategy: &'a Strategy,
-    cluster: &'a Cluster<'a>,
     profile: &'a Profile,
+    /// Of parameters that every replica holds, and of routed experts.
+    state_bytes: [StateBytes; 2],
+    /// Bytes of the layers whose parameters are gathered.
+    gathered: f64,
+    /// Bytes that a layer keeps of a micro-batch, and those that it has while it is computed.
+    kept: f64,
+    whole: f64,
 }
 
-impl Stages<'_> {
+/// Bytes per parameter of a rank.
+#[derive(Clone, Copy)]
+struct StateBytes {
+    device: f64,
+    /// Of the optimizer, over those who share its work.
+    moments: f64,
+    shards: f64,
+}
+
+impl<'a> Stages<'a> {
+    fn new(architecture: &'a Architecture, strategy: &'a Strategy, cluster: &'a Cluster<'a>) -> Self {
+        let profile = cluster.profile;
+        let (weights, gradients, moments) = state_bytes(strategy.precision, profile.traits.half_gradients);
+        let of = |shards: u32| {
+            let shards = f64::from(shards);
+            let (held, summed) = match strategy.sharding {
+                Sharding::None | Sharding::Optimizer { .. } => (1.0, 1.0),
+                Sharding::Gradients => (1.0, shards),
+                Sharding::Parameters | Sharding::ParametersInNode => (shards, shards),
+            };
+            let device = (weights + profile.physics.buffer_bytes) / held + gradients / summed;
+            StateBytes { device, moments, shards }
+        };
+        let gpus_per_node = cluster.gpus_per_node;
+        let state_bytes = [of(strategy.optimizer_shards(gpus_per_node)), of(strategy.expert_shards(gpus_per_node))];
+        let gathered = if strategy.sharding.gathers() {
+            GATHERED_LAYERS * weights * rank_parameters(architecture, strategy, 1.0, 0.0).0
+        } else {
+            0.0
+        };
+        let narrow = profile.traits.keeps_narrow && cluster.multiplies_narrow(strategy);
+        let mut stages = Self { architecture, strategy, profile, state_bytes, gathered, kept: 0.0, whole: 0.0 };
+        stages.kept = stages.layer_activations(strategy.recompute == Recompute::None, narrow);
+        stages.whole = stages.layer_activations(true, narrow);
+        stages
+    }
+
     fn cut(&self) -> StageLayers {
         let architecture = self.architecture;
         let extra = architecture.projection_in_layers();
@@ -101,35 +144,18 @@ impl Stages<'_> {
 
     /// Bytes of states on the device and off it.
     fn states(&self, layers: f64, tables: f64) -> (f64, f64) {
-        let strategy = self.strategy;
-        let half_gradients = self.profile.traits.half_gradients;
-        let (weights, gradients, optimizer) = state_bytes(strategy.precision, half_gradients);
-        let buffers = self.profile.physics.buffer_bytes;
-        let (shared, routed) = rank_parameters(self.architecture, strategy, layers, tables);
-        let part = |parameters: f64, shards: f64| {
-            let sharded = match strategy.sharding {
-                Sharding::None | Sharding::Optimizer { .. } => (1.0, 1.0),
-                Sharding::Gradients => (1.0, shards),
-                Sharding::Parameters | Sharding::ParametersInNode => (shards, shards),
-            };
-            let device = parameters * ((weights + buffers) / sharded.0 + gradients / sharded.1);
-            (device, parameters * optimizer / shards)
-        };
-        let gpus_per_node = self.cluster.gpus_per_node;
-        let (device, moments) = part(shared, f64::from(strategy.optimizer_shards(gpus_per_node)));
-        let (routed_device, routed_moments) = part(routed, f64::from(strategy.expert_shards(gpus_per_node)));
-        let gathered = if strategy.sharding.gathers() && layers > 0.0 {
-            GATHERED_LAYERS * weights * rank_parameters(self.architecture, strategy, 1.0, 0.0).0
-        } else {
-            0.0
-        };
-        let (device, moments) = (device + routed_device + gathered, moments + routed_moments);
-        if strategy.offload == Offload::None { (device + moments, 0.0) } else { (device, moments) }
+        let (shared, routed) = rank_parameters(self.architecture, self.strategy, layers, tables);
+        let [of_shared, of_routed] = self.state_bytes;
+        let gathered = if layers > 0.0 { self.gathered } else { 0.0 };
+        let device = shared * of_shared.device + routed * of_routed.device + gathered;
+        let spread = |parameters: f64, of: StateBytes| parameters * of.moments / of.shards;
+        let moments = spread(shared, of_shared) + spread(routed, of_routed);
+        if self.strategy.offload == Offload::None { (device + moments, 0.0) } else { (device, moments) }
     }
 
     /// Activations one layer keeps of one micro-batch: Korthikanti et al. 2022's terms with fitted sizes, and the attention matrix
     /// where it is kept.
-    fn layer_activations(&self, attention_matrix: bool) -> f64 {
+    fn layer_activations(&self, attention_matrix: bool, narrow: bool) -> f64 {
         let (strategy, architecture, physics) = (self.strategy, self.architecture, &self.profile.physics);
         let (tp, hidden) = (f64::from(strategy.tp), f64::from(architecture.hidden));
         let whole = if strategy.sequence_parallel { 1.0 / tp } else { 0.4 + 0.6 / tp };
@@ -146,7 +172,6 @@ impl Stages<'_> {
         };
         let per_token =
             physics.activation_hidden * hidden * whole + gathered + physics.activation_ffn * width * gate / tp + matrix;
-        let narrow = self.profile.traits.keeps_narrow && self.cluster.multiplies_narrow(strategy);
         let narrow = if narrow { physics.narrow_activations } else { 1.0 };
         self.tokens() * per_token * narrow * strategy.precision.bytes() / 2.0
     }
@@ -154,16 +179,15 @@ impl Stages<'_> {
     fn memory_use(&self, layers: f64, tables: f64, in_flight: f64, last: bool) -> MemoryUse {
         let (strategy, physics) = (self.strategy, &self.profile.physics);
         let (states, offloaded) = self.states(layers, tables);
-        let layer = self.layer_activations(strategy.recompute == Recompute::None);
         let ranks = if strategy.sequence_parallel { f64::from(strategy.tp) } else { 1.0 };
         let input = self.tokens() * f64::from(self.architecture.hidden) * strategy.precision.bytes() / ranks;
         let activations = match strategy.recompute {
             // While a layer is computed again, all of it is there.
-            Recompute::Full => layers * input * in_flight + self.layer_activations(true),
+            Recompute::Full => layers * input * in_flight + self.whole,
             Recompute::Selective if strategy.fused_attention && strategy.sharding.gathers() => {
-                SELECTIVE_KEEPS * layers * layer * in_flight
+                SELECTIVE_KEEPS * layers * self.kept * in_flight
             }
-            Recompute::None | Recompute::Selective => layers * layer * in_flight,
+            Recompute::None | Recompute::Selective => layers * self.kept * in_flight,
         };
         let logits = if last {
             let carried = if strategy.micro_batches > 1 { physics.logit_carry } else { 0.0 };

@@ -10,16 +10,17 @@ use crate::choice::{Choice, Learnt, Search};
 use crate::curve::Offer;
 use crate::ground::Ground;
 use crate::infeasible::Infeasible;
+use crate::known::Known;
 use crate::model::JobModel;
 use crate::peaks::{Learned, PeakBounds};
 use crate::shortlist::{Shortlist, nothing_fits};
-use crate::step_time::{PriorTimes, StepTime};
+use crate::step_time::StepTime;
 
 /// See the module. Every question names a model of the same training; [`Self::follow`] says when what it has learnt is another.
 #[derive(Clone, Debug)]
 pub struct Searches {
     class: NodeClass,
-    prior: Result<PriorTimes, Infeasible>,
+    known: Result<Known, Infeasible>,
     learnt: Learnt,
     peaks: Option<Learned>,
     ground: Ground,
@@ -68,7 +69,7 @@ impl Searches {
     pub fn new(model: &JobModel, class: &NodeClass) -> Self {
         Self {
             class: class.clone(),
-            prior: model.prior_times(class),
+            known: model.prior_times(class).map(Known::new),
             learnt: Learnt::of(model, class),
             peaks: model.learned_peaks(class).cloned(),
             ground: model.ground(class),
@@ -164,8 +165,8 @@ impl Searches {
         if let Some(known) = self.layouts.get(&key) {
             return known.clone();
         }
-        let prior = self.prior.as_mut().map_err(|why| why.clone())?;
-        let mut search = Search::with(model, &self.class, prior, self.learnt)?;
+        let known = self.known.as_mut().map_err(|why| why.clone())?;
+        let mut search = Search::with(model, &self.class, known, self.learnt)?;
         let found = search.best_batch(gpus, nodes, layout, present).map(|(configuration, prediction)| Offer {
             configuration: Some(configuration),
             prediction,
@@ -177,7 +178,7 @@ impl Searches {
 
     /// And whether it is unlikely to fit; `None` where the class is not known.
     fn find(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<(Found, bool)> {
-        let mut search = Search::with(model, &self.class, self.prior.as_mut().ok()?, self.learnt).ok()?;
+        let mut search = Search::with(model, &self.class, self.known.as_mut().ok()?, self.learnt).ok()?;
         let known = self.allocations.remove(&(gpus, nodes));
         let asked_before = known.is_some();
         match known.map(|known| known.found) {

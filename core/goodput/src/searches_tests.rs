@@ -128,7 +128,7 @@ fn a_job_that_goes_on_reporting_is_searched_for_only_at_first() {
     for step in 0..30 {
         for (gpus, nodes) in SIZES {
             let key = (GpuCount(gpus), NodeCount(nodes));
-            let search = Search::with(&model, &class, searches.prior.as_mut().unwrap(), searches.learnt).unwrap();
+            let search = Search::with(&model, &class, searches.known.as_mut().unwrap(), searches.learnt).unwrap();
             let held = searches.allocations.get(&key).is_some_and(|kept| match &kept.found {
                 Found::Again(again) => again.list.as_ref().is_some_and(|list| list.best(&search).is_some()),
                 Found::Nothing { peaks: Some(peaks) } => search.memory.is_within(peaks),

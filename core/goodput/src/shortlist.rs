@@ -7,17 +7,19 @@
 //! everywhere in the box, and whoever is not is listed.
 
 use headway_types::spec::BatchRange;
-use headway_types::{Configuration, Execution, GpuCount, Layout, NodeCount, Schedule, Sequences};
+use headway_types::{Configuration, GpuCount, Layout, NodeCount, Sequences};
 
 use crate::batches::{batch_grid, interleaved, near};
-use crate::choice::{Fit, Search, straight, without_single_gradients};
+use crate::choice::Search;
 use crate::correction::Factors;
 use crate::efficiency::Worth;
+use crate::groups::{Groups, LEAST};
 use crate::layouts::Room;
 use crate::peaks::PeakBounds;
 use crate::rank::{Best, Rank};
 use crate::step_time::Spread;
-use crate::terms::{Kept, Terms, Units};
+use crate::terms::Terms;
+use crate::weigh::{Fit, Units, straight, without_single_gradients};
 
 /// How far σ, φκ and κ may move, the latter as a share of the winner's step too: wide enough for most reports, narrow enough for few
 /// candidates.
@@ -199,15 +201,15 @@ impl Shortlist {
     }
 
     fn gather(&mut self, search: &mut Search<'_>, room: &Room<'_>, bar: &Bar) -> Option<()> {
-        let spread = Spread { gpus: room.gpus, nodes: room.nodes };
         for degrees in room.degrees() {
             for micro_batch in search.micro_batches() {
-                let least = search.least_terms(room, spread, degrees, micro_batch);
+                let among = search.known.executions(room, degrees);
+                let least = search.least_terms(room, degrees, micro_batch, &among);
                 let mut reached = false;
                 for terms in least.into_iter().flatten() {
                     reached |= bar.reached_by(&terms)?;
                 }
-                if reached && !self.gather_executions(search, room, (degrees, micro_batch), bar)? {
+                if reached && !self.gather_executions(search, room, (degrees, micro_batch), &among, bar)? {
                     // Memory only grows with the micro-batch.
                     break;
                 }
@@ -222,38 +224,33 @@ impl Shortlist {
         search: &mut Search<'_>,
         room: &Room<'_>,
         (degrees, micro_batch): (Layout, Sequences),
+        among: &Groups,
         bar: &Bar,
     ) -> Option<bool> {
         let spread = Spread { gpus: room.gpus, nodes: room.nodes };
-        let mut units = Units::default();
         let mut any = false;
-        let mut never: Vec<Kept> = Vec::new();
-        for execution in search.executions.of(room, degrees).iter() {
-            let layout = Layout { execution: Execution { ep: degrees.execution.ep, ..*execution }, ..degrees };
-            let Execution { vpp, schedule, .. } = layout.execution;
-            let kept_by = Kept::by(&layout.execution);
-            if never.contains(&kept_by) {
-                continue;
-            }
-            let terms = search.terms_of(spread, layout, micro_batch, &mut units);
-            if !bar.reached_by(&terms)? {
-                any = true;
-                continue;
-            }
-            if !straight(layout) {
-                return None;
-            }
-            let entry = Entry { layout, micro_batch, terms, largest: None };
-            match entry.fit(search, &self.bounds.peaks) {
-                (Fit::Never, _) => {
-                    if vpp == 1 && schedule == Schedule::OneForwardOneBackward {
-                        never.push(kept_by);
-                    }
-                }
-                (Fit::Unknown, _) => any = true,
-                (_, largest) => {
+        for group in &among.all {
+            let mut units = Units::default();
+            for &order in group.orders.iter() {
+                let layout = group.ordered(degrees, order);
+                let terms = search.terms_of(spread, layout, micro_batch, &mut units);
+                if !bar.reached_by(&terms)? {
                     any = true;
-                    self.entries.push(Entry { largest, ..entry });
+                    continue;
+                }
+                if !straight(layout) {
+                    return None;
+                }
+                let entry = Entry { layout, micro_batch, terms, largest: None };
+                match entry.fit(search, &self.bounds.peaks) {
+                    // The others only keep more.
+                    (Fit::Never, _) if order == LEAST => break,
+                    (Fit::Never, _) => {}
+                    (Fit::Unknown, _) => any = true,
+                    (_, largest) => {
+                        any = true;
+                        self.entries.push(Entry { largest, ..entry });
+                    }
                 }
             }
         }

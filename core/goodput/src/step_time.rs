@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::architecture::{Architecture, parameters, training_flops_per_token};
 use crate::catalog::Device;
 use crate::collective::Cluster;
-use crate::estimate::step_time_with;
+use crate::estimate::{micro_time_with, step_time_with};
 use crate::layer::LayerCosts;
 use crate::physics::{Parameters, Profile};
 use crate::strategy::{Recompute, Strategy};
@@ -187,6 +187,21 @@ impl PriorTimes {
     }
 
     pub(crate) fn step_time(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> StepTime {
+        self.time(spread, configuration, micro_batches, step_time_with)
+    }
+
+    /// The same without what a step costs once, but for its overhead.
+    pub(crate) fn micro_time(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> StepTime {
+        self.time(spread, configuration, micro_batches, micro_time_with)
+    }
+
+    fn time(
+        &mut self,
+        spread: Spread,
+        configuration: &Configuration,
+        micro_batches: u64,
+        with: impl Fn(&LayerCosts, &Architecture, &Strategy, &Cluster) -> StepTime,
+    ) -> StepTime {
         let hardware = match &self.device {
             Device::Emulated(emulated) => {
                 return emulated_step_time(&self.shape, *emulated, configuration, micro_batches);
@@ -205,14 +220,9 @@ impl PriorTimes {
         let architecture = &self.architecture;
         let costs = self.layers.entry(key).or_insert_with(|| LayerCosts::ungathered(architecture, &strategy, &cluster));
         if gathers {
-            return step_time_with(
-                &costs.gathered(architecture, &strategy, &cluster),
-                architecture,
-                &strategy,
-                &cluster,
-            );
+            return with(&costs.gathered(architecture, &strategy, &cluster), architecture, &strategy, &cluster);
         }
-        step_time_with(costs, architecture, &strategy, &cluster)
+        with(costs, architecture, &strategy, &cluster)
     }
 }
 

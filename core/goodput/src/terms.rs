@@ -1,6 +1,4 @@
-//! Step times as a search compares them: what grows with the batch and what does not, and what executions of the same degrees have in common.
-
-use headway_types::{Execution, Layout, Offload, Recompute, Schedule, Sharding};
+//! Step times as a search compares them: what grows with the batch and what does not.
 
 use crate::correction::Factors;
 use crate::step_time::StepTime;
@@ -40,50 +38,5 @@ pub(crate) struct Line {
 impl Line {
     pub fn at(&self, batch: f64) -> f64 {
         self.intercept + self.slope * batch
-    }
-}
-
-/// Prior step times with one micro-batch of the executions of some degrees at a micro-batch. Chunks only shorten the bubble and multiply the
-/// transfers, and a single micro-batch knows no schedule, so few have to be computed.
-#[derive(Default)]
-pub(crate) struct Units {
-    /// With one chunk, by what decides them.
-    known: Vec<(Kept, StepTime)>,
-}
-
-impl Units {
-    /// That of a layout; `compute` is asked for one without chunks.
-    pub fn of(&mut self, layout: Layout, compute: impl FnOnce(Layout) -> StepTime) -> StepTime {
-        let key = Kept::by(&layout.execution);
-        let known = self.known.iter().find(|(other, _)| *other == key).map(|(_, unit)| *unit);
-        let unit = known.unwrap_or_else(|| {
-            let plain = Execution { vpp: 1, schedule: Schedule::default(), ..layout.execution };
-            let unit = compute(Layout { execution: plain, ..layout });
-            self.known.push((key, unit));
-            unit
-        });
-        let chunks = f64::from(layout.execution.vpp);
-        StepTime {
-            pipeline_bubble: unit.pipeline_bubble * (1.0 / chunks),
-            pipeline_transfers: unit.pipeline_transfers * chunks,
-            ..unit
-        }
-    }
-}
-
-/// Of an execution what decides, at some degrees and a micro-batch, what a micro-batch takes and what is kept of each. Chunks and schedules only keep
-/// more of them in flight.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
-    sharding: Sharding,
-    recompute: Recompute,
-    sequence_parallel: bool,
-    offload: Offload,
-}
-
-impl Kept {
-    pub fn by(execution: &Execution) -> Self {
-        let Execution { sharding, recompute, sequence_parallel, offload, .. } = *execution;
-        Self { sharding, recompute, sequence_parallel, offload }
     }
 }
