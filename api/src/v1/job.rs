@@ -73,6 +73,12 @@ pub struct Job {
     pub noise_scale_tokens: Option<f64>,
     /// Standard error of ln φ: its 95 % interval there over 2 · 1.96.
     pub noise_error: Option<f64>,
+    /// Lower end of φ's 95 % interval; also where φ itself is not known well enough to be told.
+    #[serde(default)]
+    pub noise_low_tokens: Option<f64>,
+    /// Its upper end; `null` beside a lower one: noise drowns the gradient, and φ may be as large as can be.
+    #[serde(default)]
+    pub noise_high_tokens: Option<f64>,
     /// Where φ comes from, and what is left out of it; `null` for a job that is not modelled or has ended.
     #[serde(default)]
     pub noise_reports: Option<NoiseReports>,

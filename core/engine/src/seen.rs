@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use headway_goodput::ratio::Interval;
 use headway_goodput::{JobModel, Lessons};
 use headway_types::command::GroupStatus;
 use headway_types::{
@@ -108,6 +109,8 @@ pub struct LiveNumbers {
     pub noise_scale: Option<f64>,
     /// Standard error of ln φ.
     pub noise_error: Option<f64>,
+    /// Within what φ lies at 95 %, in tokens; also where it is not known well enough to be told.
+    pub noise_interval: Option<Interval>,
     /// Reference tokens, including those since the last checkpoint.
     pub progress: Tokens,
     /// Of them what batches below the reference are credited with.

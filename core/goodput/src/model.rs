@@ -21,6 +21,7 @@ use crate::memory::MemoryUse;
 use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
 use crate::peers::{Kind, Lesson, Lessons, Taught};
+use crate::ratio::Interval;
 use crate::step_time::{PriorTimes, Spread, StepTime, step_time};
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
@@ -139,6 +140,14 @@ impl JobModel {
     pub fn noise_scale(&self) -> Option<(f64, f64)> {
         let measured = self.noise.noise_scale(self.training.work.seq_len())?;
         Some((measured.phi.0, measured.relative_error))
+    }
+
+    /// Within what φ lies at 95 %, in tokens, also where noise drowns the gradient: then without an upper end.
+    #[must_use]
+    pub fn noise_interval(&self) -> Option<Interval> {
+        let tokens = f64::from(self.training.work.seq_len());
+        let Interval { low, high } = self.noise.interval()?;
+        Some(Interval { low: tokens * low, high: high.map(|high| tokens * high) })
     }
 
     /// Noise reports that φ is estimated without, by reason.

@@ -67,6 +67,23 @@ fn a_measured_noise_scale_takes_over_and_kappa_scales_it() {
 }
 
 #[test]
+fn the_interval_holds_a_clear_noise_scale_and_has_no_upper_end_where_noise_drowns_the_gradient() {
+    let told = |signal: f64| {
+        let mut model = model();
+        for draw in [1.0, -1.0, 0.5, -0.5, 1.0, -1.0] {
+            let big = (signal + 100.0 / 16.0) * (1.0 + 0.1 * draw);
+            let noise = NoiseSample { small_sqr: signal + 100.0, big_sqr: big, small_batch: 1.0, big_batch: 16.0 };
+            model.observe(&emulated_class(4), NodeCount(1), &report(at(4, 1, 16), 4, 1.0, Some(noise)));
+        }
+        (model.noise_scale().map(|(phi, _)| phi), model.noise_interval().unwrap())
+    };
+    let (phi, clear) = told(10.0);
+    assert!(clear.low < phi.unwrap() && Some(phi.unwrap()) < clear.high, "{phi:?} within {clear:?}");
+    let (phi, drowned) = told(0.02);
+    assert!(phi.is_none() && drowned.high.is_none() && drowned.low > 16.0 * 64.0, "{phi:?}, {drowned:?}");
+}
+
+#[test]
 fn a_job_goes_by_the_noise_it_declares_and_counts_the_rest() {
     let of =
         |phi: f64| NoiseSample { small_sqr: 1.0 + phi, big_sqr: 1.0 + phi / 16.0, small_batch: 1.0, big_batch: 16.0 };

@@ -14,7 +14,7 @@ use utoipa::openapi::schema::Schema;
 use uuid::Uuid;
 
 /// What is measured or counts up while a job trains: each of its reports changes all of these a little.
-const MEASURED: [&str; 15] = [
+const MEASURED: [&str; 17] = [
     "credit_tokens",
     "efficiency",
     "eta_seconds",
@@ -22,6 +22,8 @@ const MEASURED: [&str; 15] = [
     "loss",
     "lost_gpu_hours",
     "noise_error",
+    "noise_high_tokens",
+    "noise_low_tokens",
     "noise_scale_tokens",
     "progress_fraction",
     "progress_tokens",

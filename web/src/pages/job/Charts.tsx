@@ -5,7 +5,7 @@ import { type ReactNode, useMemo } from "react";
 import { Chart, type Line } from "../../chart/Chart";
 import type { Mark } from "../../chart/marks";
 import { colourOf } from "../../lib/colour";
-import { percent, si, times } from "../../lib/format";
+import { si, times } from "../../lib/format";
 import type { AllocationRecord, JobDetail } from "./asks";
 import { type Track, valuesOf } from "./shape";
 import { sequenceTokens } from "./words";
@@ -45,10 +45,14 @@ export function Charts({ job, track, allocations, marks, from, to }: Props) {
   );
 }
 
-/** The error is told of the present φ alone. */
+/** The interval is told of the present φ alone. */
 function noiseUnit(job: JobDetail): string {
-  const error = job.noise_error == null ? "" : `± ${percent(job.noise_error)} now, `;
-  return `${error}and the batch, in tokens, on a log axis: a batch above φ is worth less per token`;
+  return `${noiseInterval(job)}and the batch, in tokens, on a log axis: a batch above φ is worth less per token`;
+}
+
+function noiseInterval({ noise_low_tokens: low, noise_high_tokens: high }: JobDetail): string {
+  if (low == null) return "";
+  return high == null ? `at least ${si(low)} now, as noise drowns the gradient, ` : `${si(low)} to ${si(high)} at 95 % now, `;
 }
 
 function Titled({ name, now, unit, children }: { name: string; now: string; unit: string; children: ReactNode }) {
