@@ -9,11 +9,12 @@ seeds=${HEADWAY_SOAK_SEEDS:-10000}
 rounds=${HEADWAY_SOAK_ROUNDS:-20}
 cargo build --locked --workspace --all-targets --quiet
 worker_soak() {
-    (cd worker && PYTHONPATH=src "$(venv_dir)/bin/python" -m pytest -q -s soak)
+    (cd worker && PYTHONPATH=src "$(venv_dir)/bin/python" -m pytest -q -s -rs soak)
 }
 step "worker: every layout, every pair of layouts, a life of reconfigurations and kills" worker_soak
 adapters() {
-    (cd worker && PYTHONPATH=src "$HEADWAY_ADAPTERS_PYTHON" -m pytest -q tests/test_adapters.py tests/test_huggingface.py tests/test_lightning.py)
+    (cd worker && PYTHONPATH=src "$HEADWAY_ADAPTERS_PYTHON" -m pytest -q -s -rs tests/test_adapters.py tests/test_huggingface.py tests/test_lightning.py \
+        soak/test_torchtitan.py soak/test_megatron.py)
 }
 # A Python that has the frameworks (docs/adapters/README.md).
 [ -z "${HEADWAY_ADAPTERS_PYTHON:-}" ] || step "worker: adapters" adapters
