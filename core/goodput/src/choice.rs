@@ -1,6 +1,6 @@
 //! The best configurations of one allocation, found by branch and bound: layouts and micro-batches in the order of what they could bring
-//! at most, until the rest cannot beat what is found. Exact over the grid of batches; it keeps no memory between allocations but of
-//! what layers take. What stays true while reports teach more is in `shortlist`.
+//! at most, until the rest cannot beat what is found. Exact over the grid of batches; what it keeps from allocation to allocation
+//! (`known`) only saves time. What stays true while reports teach more is in `shortlist`.
 
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ impl<'a> Search<'a> {
     /// Executions of degrees that may fit, by micro-batch.
     fn fitting(&mut self, room: &Room<'_>, degrees: Layout) -> ByMicroBatch {
         let (micro_batches, range) = (self.micro_batches(), self.model.training.batch);
-        self.known.fitting(room, &self.memory, degrees, micro_batches, range)
+        self.known.may_fit(room, &self.memory, degrees, micro_batches, range)
     }
 
     /// The same where hardly any does.
@@ -279,8 +279,8 @@ impl<'a> Search<'a> {
     }
 
     /// Terms that none of these groups of some degrees falls below at this micro-batch, without and with sequence parallelism. Every part
-    /// is at its least: no more recomputation and sharding than all need, the bubble at the most chunks, and nothing once per step where there is a choice of
-    /// sharding or offload.
+    /// is at its least: no more recomputation and sharding than all need, the bubble at the most chunks, and where there is any choice nothing
+    /// that is paid once per step.
     pub(crate) fn least_terms(
         &mut self,
         room: &Room<'_>,

@@ -1,6 +1,8 @@
 #![allow(clippy::unwrap_used)]
 
-use headway_types::spec::{BatchPolicy, ExecutionLimits, GpuRange, SizeLayouts, Target, TargetCount, Work};
+use headway_types::spec::{
+    BatchPolicy, ExecutionLimits, GpuRange, LayoutLimits, SizeLayouts, Target, TargetCount, Work,
+};
 use headway_types::{Bytes, Experts, NoiseSample, Offload, Recompute, Schedule, Sharding, StepReport, Tokens};
 use proptest::prelude::*;
 use strum::VariantArray;
@@ -253,8 +255,9 @@ fn shapes() -> impl Strategy<Value = ModelShape> {
     let experts = Experts { count: 8, active: 2, ffn_hidden: 2_048, shared_ffn_hidden: 0, dense_layers: 0 };
     let mixed = Experts { shared_ffn_hidden: 1_024, dense_layers: 2, ..experts };
     let kinds = prop::sample::select(vec![None, None, Some(experts), Some(mixed)]);
-    (kinds, prop::sample::select(vec![1024u32, 4096, 8192]), prop::sample::select(vec![32, 30]))
-        .prop_map(|(experts, seq_len, layers)| ModelShape { seq_len, layers, experts, ..llama3_8b() })
+    let vocab = prop::sample::select(vec![32_000, 128_256]);
+    (kinds, prop::sample::select(vec![1024u32, 4096, 8192]), prop::sample::select(vec![32, 30]), vocab)
+        .prop_map(|(experts, seq_len, layers, vocab)| ModelShape { seq_len, layers, experts, vocab, ..llama3_8b() })
 }
 
 /// The norm test, and the batch that the job has come to.
@@ -285,11 +288,12 @@ proptest! {
         gpus in prop::sample::select(vec![1u32, 2, 4, 6, 8, 16, 24]), max_batch in 16u64..300, micro in 1u64..17,
         shape in shapes(), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
         execution in scripts(), off in prop::array::uniform2(0.3..3.0f64), norm_test in prop::option::of(norm_tests()),
-        credit: bool,
+        credit: bool, one_pipeline: bool,
     ) {
         let mut training = training(Work::Model(shape), 16, (8, max_batch));
-        training.layouts.max_micro_batch = Sequences(micro);
-        training.layouts.execution = execution;
+        // Where there is but one way to divide, it is the memory of its micro-batches that decides.
+        let (tp, pp) = if one_pipeline { (vec![1], vec![gpus]) } else { (vec![], vec![]) };
+        training.layouts = LayoutLimits { execution, ..LayoutLimits::degrees(tp, pp, Sequences(micro)) };
         training.target = credited(credit);
         let (class, gpus) = (class_of(gpu, 8), GpuCount(gpus));
         let nodes = NodeCount(gpus.0.div_ceil(8));

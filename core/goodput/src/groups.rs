@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use headway_types::{Execution, Layout, Recompute, Schedule, Sharding};
+use headway_types::{Execution, Layout, Offload, Recompute, Schedule, Sharding};
+use strum::VariantArray;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
     /// With one chunk and the schedule that keeps least, whether or not the script offers these; of any number of ranks that share experts.
-    least: Execution,
+    plainest: Execution,
     /// Chunks with schedules, the plainest first.
     pub orders: Arc<[Order]>,
 }
@@ -27,7 +28,7 @@ impl Group {
     }
 
     pub fn ordered(&self, degrees: Layout, (vpp, schedule): Order) -> Layout {
-        Layout { execution: Execution { vpp, schedule, ep: degrees.execution.ep, ..self.least }, ..degrees }
+        Layout { execution: Execution { vpp, schedule, ep: degrees.execution.ep, ..self.plainest }, ..degrees }
     }
 
     pub fn chunks(&self) -> u32 {
@@ -35,27 +36,30 @@ impl Group {
     }
 
     pub fn is_plain(&self) -> bool {
-        self.least.recompute == Recompute::None
+        self.plainest.recompute == Recompute::None
     }
 
     /// What it takes no less time than: selective recomputation may cost nothing.
     fn recompute(&self) -> Recompute {
-        if self.least.recompute == Recompute::Full { Recompute::Full } else { Recompute::None }
+        if self.plainest.recompute == Recompute::Full { Recompute::Full } else { Recompute::None }
     }
 
     /// The same of sharding: breadth first, parameters are gathered as rarely as there are few micro-batches.
     fn sharding(&self) -> Sharding {
         let rarely = self.orders.iter().any(|(_, schedule)| *schedule == Schedule::BreadthFirst);
-        if rarely || self.least.sharding < Sharding::Gradients { Sharding::None } else { self.least.sharding }
+        if rarely || self.plainest.sharding < Sharding::Gradients { Sharding::None } else { self.plainest.sharding }
     }
 
     /// Whether it does again what another keeps, and is the same otherwise.
     pub fn repeats(&self, other: &Group) -> bool {
-        !self.is_plain() && other.least == Execution { recompute: Recompute::None, ..self.least }
+        !self.is_plain() && other.plainest == Execution { recompute: Recompute::None, ..self.plainest }
     }
 }
 
-/// Groups of some degrees, 72 at most; those that recompute follow the one that does not.
+/// Groups that there can be.
+pub(crate) const MOST: usize = 2 * Offload::VARIANTS.len() * Sharding::VARIANTS.len() * Recompute::VARIANTS.len();
+
+/// Groups of some degrees, [`MOST`] at most; those that recompute follow the one that does not.
 #[derive(Debug)]
 pub(crate) struct Groups {
     pub all: Vec<Group>,
@@ -76,15 +80,17 @@ impl Groups {
     pub fn of(executions: impl Iterator<Item = Execution>) -> Self {
         let mut found: Vec<(Execution, Vec<Order>)> = Vec::new();
         for execution in executions {
-            let least = Execution { vpp: LEAST.0, schedule: LEAST.1, ..execution };
+            let plainest = Execution { vpp: LEAST.0, schedule: LEAST.1, ..execution };
             let order = (execution.vpp, execution.schedule);
-            match found.iter_mut().find(|(other, _)| *other == least) {
+            match found.iter_mut().find(|(other, _)| *other == plainest) {
                 Some((_, orders)) => orders.push(order),
-                None => found.push((least, vec![order])),
+                None => found.push((plainest, vec![order])),
             }
         }
-        found.sort_by_key(|(least, _)| (least.offload, least.sharding, least.sequence_parallel, least.recompute));
-        Self::from(found.into_iter().map(|(least, orders)| Group { least, orders: orders.into() }).collect::<Vec<_>>())
+        found.sort_by_key(|(it, _)| (it.offload, it.sharding, it.sequence_parallel, it.recompute));
+        Self::from(
+            found.into_iter().map(|(plainest, orders)| Group { plainest, orders: orders.into() }).collect::<Vec<_>>(),
+        )
     }
 
     pub fn is_empty(&self) -> bool {
@@ -96,7 +102,7 @@ impl From<Vec<Group>> for Groups {
     fn from(all: Vec<Group>) -> Self {
         let chunks = all.iter().map(Group::chunks).max().unwrap_or(1);
         let least = [false, true].map(|sequence_parallel| {
-            let alike = || all.iter().filter(|group| group.least.sequence_parallel == sequence_parallel);
+            let alike = || all.iter().filter(|group| group.plainest.sequence_parallel == sequence_parallel);
             Some(Least {
                 recompute: alike().map(|group| group.recompute()).min()?,
                 sharding: alike().map(|group| group.sharding()).min()?,

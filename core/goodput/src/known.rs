@@ -9,18 +9,20 @@ use headway_types::{Configuration, Execution, Layout, Sequences};
 
 use crate::batches::batch_grid;
 use crate::fitting::Fitting;
-use crate::groups::{Group, Groups};
+use crate::groups::{Group, Groups, MOST};
 use crate::layouts::{Room, is_alone};
 use crate::peaks::PeakBounds;
 use crate::step_time::PriorTimes;
 
-/// How far the logarithms of what peaks teach may move before it is asked anew what may fit.
+/// How far the logarithms of what peaks teach may move before it is asked anew what may fit. It is also what keeps more replicas from seeming to
+/// need more: the fullest stage is found before peaks correct it, and another may be the fullest then.
 const SLACK: f64 = 0.03;
 
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub prior: PriorTimes,
+    /// Of the training's range.
     grids: BTreeMap<u64, Arc<[Sequences]>>,
     listed: BTreeMap<ListKey, Listed>,
     sieves: BTreeMap<SieveKey, Vec<Sieve>>,
@@ -34,6 +36,8 @@ type ListKey = (u32, u32, bool, bool);
 
 /// tp, pp, cp and ep, packed, since they are looked up for every size; and whether a replica is alone.
 type SieveKey = (u128, bool);
+
+const _: () = assert!(MOST <= u128::BITS as usize, "each group has a bit");
 
 /// Executions of degrees, and the parts of them that have been asked for, by which groups they have.
 #[derive(Clone, Debug)]
@@ -78,11 +82,12 @@ impl Known {
         if !self.within.as_ref().is_some_and(|within| memory.is_within(within)) {
             self.within = memory.bounds(SLACK);
             self.sieves.clear();
+            self.listed.values_mut().for_each(|listed| listed.parts.clear());
         }
     }
 
     /// Those that may fit at each micro-batch, as long as there are any; all where nobody can say so for more than one report.
-    pub fn fitting(
+    pub fn may_fit(
         &mut self,
         room: &Room<'_>,
         memory: &Fitting<'_>,

@@ -59,25 +59,17 @@ pub fn memory_of(architecture: &Architecture, strategy: &Strategy, cluster: &Clu
         let tables = if architecture.tied { 1.0 } else { 2.0 };
         return stages.memory_use(cut.last, tables, 1.0, true);
     }
-    let first = stages.memory_use(cut.first, 1.0, strategy.in_flight(), false);
-    let second = stages.memory_use(cut.other, 0.0, second_in_flight(strategy), false);
+    let first = stages.memory_use(cut.first, 1.0, strategy.in_flight(0), false);
+    let second = stages.memory_use(cut.other, 0.0, strategy.in_flight(1), false);
     let last = stages.memory_use(cut.last, 1.0, last_in_flight(strategy), true);
     [second, last].into_iter().fold(first, |most, stage| if stage.total() > most.total() { stage } else { most })
-}
-
-/// The second stage holds one micro-batch less than the first, unless its schedule runs all forward passes first.
-fn second_in_flight(strategy: &Strategy) -> f64 {
-    match strategy.schedule {
-        crate::strategy::Schedule::OneForwardOneBackward => (strategy.in_flight() - 1.0).max(1.0),
-        _ => strategy.in_flight(),
-    }
 }
 
 /// The last stage turns each micro-batch around at once, unless its schedule runs all forward passes first.
 fn last_in_flight(strategy: &Strategy) -> f64 {
     match strategy.schedule {
         crate::strategy::Schedule::OneForwardOneBackward => 1.0,
-        _ => strategy.in_flight(),
+        _ => strategy.in_flight(0),
     }
 }
 

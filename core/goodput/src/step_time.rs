@@ -190,7 +190,7 @@ impl PriorTimes {
         self.time(spread, configuration, micro_batches, step_time_with)
     }
 
-    /// The same without what a step costs once, but for its overhead.
+    /// The same without what a step costs once, but for its overhead; on emulated devices with it.
     pub(crate) fn micro_time(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> StepTime {
         self.time(spread, configuration, micro_batches, micro_time_with)
     }

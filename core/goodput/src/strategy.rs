@@ -204,14 +204,14 @@ impl Strategy {
         }
     }
 
-    /// Micro-batches whose activations the fullest stage holds at once, interleaving included (Korthikanti et al. 2022).
+    /// Micro-batches whose activations a stage holds at once that has so many before it, interleaving included (Korthikanti et al. 2022).
     #[must_use]
-    pub fn in_flight(&self) -> f64 {
+    pub fn in_flight(&self, stages_before: u32) -> f64 {
         let (stages, batches) = (f64::from(self.pp), self.micro_batches as f64);
         match self.schedule {
             Schedule::OneForwardOneBackward => {
                 let interleaved = if self.vpp > 1 { (stages - 1.0) / f64::from(self.vpp) } else { 0.0 };
-                (stages + interleaved).min(batches)
+                (stages + interleaved - f64::from(stages_before)).min(batches).max(1.0)
             }
             Schedule::GPipe | Schedule::BreadthFirst if self.pp > 1 => batches,
             Schedule::GPipe | Schedule::BreadthFirst => 1.0,
@@ -225,10 +225,12 @@ mod tests {
 
     #[test]
     fn one_forward_one_backward_holds_no_more_than_its_stages() {
-        let at = |micro_batches, vpp| Strategy { pp: 4, vpp, micro_batches, ..Strategy::single() }.in_flight();
+        let at = |micro_batches, vpp| Strategy { pp: 4, vpp, micro_batches, ..Strategy::single() }.in_flight(0);
         assert_eq!((at(2, 1), at(64, 1), at(64, 3)), (2.0, 4.0, 5.0));
+        let second = |micro_batches| Strategy { pp: 4, micro_batches, ..Strategy::single() }.in_flight(1);
+        assert_eq!((second(2), second(64)), (2.0, 3.0));
         let gpipe = Strategy { pp: 4, micro_batches: 64, schedule: Schedule::GPipe, ..Strategy::single() };
-        assert_eq!(gpipe.in_flight(), 64.0);
+        assert_eq!(gpipe.in_flight(0), 64.0);
     }
 
     #[test]

@@ -45,11 +45,11 @@ impl Search<'_> {
         let mut fits = false;
         let mut plain: (Option<&Group>, Vec<(Order, Fit)>) = (None, Vec::new());
         for group in &among.all {
-            let known = match plain.0 {
-                Some(kept) if group.repeats(kept) => &plain.1[..],
+            let kept = match plain.0 {
+                Some(other) if group.repeats(other) => &plain.1[..],
                 _ => &[],
             };
-            let weighed = self.weigh_group(spread, degrees, micro_batch, (group, known), best);
+            let weighed = self.weigh_group(spread, degrees, micro_batch, (group, kept), best);
             fits |= weighed.iter().any(|(_, fit)| *fit != Fit::Never);
             if group.is_plain() {
                 plain = (Some(group), weighed);
