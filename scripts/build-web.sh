@@ -3,6 +3,7 @@
 # are made of, and the worker's wheel.
 source "$(dirname "$0")/lib.sh"
 
+"$root/scripts/install-python.sh" scripts/wheel/requirements.txt >/dev/null
 cd "$root/web"
 stamp=node_modules/.installed
 if [ ! -e $stamp ] || [ package-lock.json -nt $stamp ]; then
@@ -11,5 +12,5 @@ if [ ! -e $stamp ] || [ package-lock.json -nt $stamp ]; then
 fi
 npm run --silent build
 python3 "$root/scripts/third-party-licenses.py" >dist/third-party-licenses.txt.new
-python3 "$root/scripts/build-wheel.py" dist/simple
+"$(venv_dir scripts/wheel/requirements.txt)/bin/python" "$root/scripts/build-wheel.py" dist/simple
 mv dist/third-party-licenses.txt.new dist/third-party-licenses.txt
