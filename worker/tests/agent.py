@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import headway
 from headway.check.agent import Agent, Message
+from headway.check.launch import free_port
 
 JOB = "3f0c1a52-0000-4000-8000-000000000001"
 
@@ -51,16 +52,13 @@ def resumed_from(offer: Message) -> dict[str, str]:
 
 def environment(agent: FakeAgent, dp: int, micro_batch: int, global_batch: int, **more: str) -> dict[str, str]:
     """What the real agent would launch a one-node worker group with."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     return {
         "RANK": "0",
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(dp),
         "GPUS_PER_NODE": str(dp),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port()),
         "HEADWAY_SOCKET": str(agent.path),
         "HEADWAY_SECRET": "5ec2e7",
         "HEADWAY_JOB_ID": JOB,
@@ -84,6 +82,7 @@ class Worker:
         self.pid = os.fork()
         if self.pid == 0:
             code = 1
+            gc.freeze()  # a collection would copy all the memory that is shared with the parent
             try:
                 os.setsid()
                 descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import signal
@@ -36,6 +37,7 @@ def _fork(store: Path, rank: int, world: int, main: Callable[[], Result]) -> tup
         os.close(write)
         return process, read
     os.close(read)
+    gc.freeze()  # a collection would copy all the memory that is shared with the parent
     try:
         signal.alarm(120)
         os.environ["GLOO_SOCKET_IFNAME"] = "lo"

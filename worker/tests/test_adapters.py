@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from agent import FakeAgent, Message, environment, resumed_from
+import torch
+from agent import FakeAgent, Message, Worker, environment, resumed_from
 
 from headway import checkpoint
 from headway.watch import GROUPS, Reader, Sizes
@@ -32,17 +34,17 @@ class Page:
     needs: str = "torch"
     live: bool = True
     resumes_on: int = 2
-    launched: bool = True
-    """By torchrun; else the script starts its ranks itself."""
+    launcher: str = "torchrun"
+    """Or "none", where the script starts its ranks itself; or "fork", which spares them importing PyTorch again."""
 
 
 SCRIPTS = [
-    Page("plain-ddp", resumes_on=1),
+    Page("plain-ddp", resumes_on=1, launcher="fork"),
     Page("accelerate", "accelerate", resumes_on=1),
     Page("huggingface", "transformers", resumes_on=1),
     Page("deepspeed", "deepspeed", live=False),
     Page("lightning", "lightning", live=False, resumes_on=1),
-    Page("ray-train", "ray", launched=False),
+    Page("ray-train", "ray", launcher="none"),
 ]
 
 
@@ -67,10 +69,12 @@ class Run:
         path = os.pathsep.join([str(ROOT / "worker" / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
         told = {**os.environ, **launched, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo", "ACCELERATE_USE_CPU": "true"}
         told["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), told["PATH"]])  # DeepSpeed wants ninja
-        command = [sys.executable]
-        if self.page.launched:
-            command += [*TORCHRUN, f"--nproc-per-node={ranks}", f"--master-port={launched['MASTER_PORT']}"]
         self.agent.messages.clear()
+        if self.page.launcher == "fork":
+            return self._fork(ranks, steps, hear, told)
+        command = [sys.executable]
+        if self.page.launcher == "torchrun":
+            command += [*TORCHRUN, f"--nproc-per-node={ranks}", f"--master-port={launched['MASTER_PORT']}"]
         log = self.folder / "log"
         with log.open("w") as output:
             process = subprocess.Popen(
@@ -89,6 +93,29 @@ class Run:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         assert process.returncode == 0, log.read_text()[-8000:]
+
+    def _fork(self, ranks: int, steps: int, hear: Callable[[Message], None], told: dict[str, str]) -> None:
+        def main() -> int:
+            os.chdir(self.folder)
+            sys.argv = ["train.py", str(steps)]
+            torch.set_num_threads(1)
+            try:
+                runpy.run_path("train.py", run_name="__main__")
+            except SystemExit as end:
+                return int(end.code or 0)
+            return 0
+
+        workers = [
+            Worker(main, {**told, "RANK": str(rank), "LOCAL_RANK": str(rank)}, self.folder / f"log{rank}")
+            for rank in range(ranks)
+        ]
+        try:
+            self.agent.serve(lambda: all([worker.ended() for worker in workers]), hear=hear)
+            self.agent.serve(lambda: not self.agent.connections, deadline_s=5.0)
+        finally:
+            for worker in workers:
+                worker.kill()
+        assert [worker.code for worker in workers] == [0] * ranks, [worker.output.read_text() for worker in workers]
 
 
 @pytest.mark.parametrize("page", SCRIPTS, ids=lambda page: page.name)

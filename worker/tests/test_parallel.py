@@ -15,6 +15,8 @@ from headway.parallel import Recipe
 from headway.parts import CannotRun, check, stage_layers
 
 TOLERANCE = 1e-5
+STEPS = 8
+"""Of each layout; `soak` trains twenty."""
 DROPPING = Recipe(TINY, dropout=0.1)
 HALF = Recipe(TINY, bf16=True)
 
@@ -26,7 +28,7 @@ def undisturbed() -> list[float]:
 
 @pytest.fixture(scope="module")
 def dropping() -> list[float]:
-    return alone(20, DROPPING)
+    return alone(STEPS, DROPPING)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -34,8 +36,8 @@ def test_every_layout_loses_as_one_rank_does(
     name: str, dropping: list[float], undisturbed: list[float], tmp_path: Path
 ) -> None:
     configuration = LAYOUTS[name]
-    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(DROPPING, configuration).train(20))
-    assert furthest(losses, dropping) < TOLERANCE
+    losses = gang(tmp_path, configuration.ranks(), lambda: Trainee(DROPPING, configuration).train(STEPS))
+    assert furthest(losses, dropping) < TOLERANCE / 2
     assert dropping[-1] < dropping[0] - 1.0, "the model learns"
     assert furthest([dropping[:4]], undisturbed) > 10 * TOLERANCE, "dropout makes a difference"
 

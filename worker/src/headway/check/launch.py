@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import re
 import signal
 import socket
@@ -75,7 +76,7 @@ class Launch:
 
     def begin(self, order: Order) -> None:
         """Starts them. Raises UnknownPlaceholder, and OSError where the command cannot be run."""
-        port = _free_port()
+        port = free_port()
         words = fill(order, port)
         count = 1 if order.command.per_node or order.command.watch else order.ranks
         for rank in range(count):
@@ -123,6 +124,15 @@ class Launch:
     def output(self) -> str:
         """Of all ranks, one after the other."""
         return "".join(path.read_text(errors="replace") for path in self.outputs)
+
+
+def free_port() -> int:
+    """For rank 0 to listen on. It is none that the kernel would give to any connection until then."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def default_ranks() -> list[int]:
@@ -226,10 +236,3 @@ def _surroundings() -> Mapping[str, str]:
     sources = str(Path(__file__).parents[2])
     path = os.pathsep.join([sources, *filter(None, [kept.get("PYTHONPATH")])])
     return {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **kept, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
