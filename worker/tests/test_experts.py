@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -86,14 +87,14 @@ def test_evaluation_of_spread_experts_is_that_of_one_rank(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("shape", "configuration", "complaint"),
     [
-        (EXPERTS, configured(ep=2), "ep 2 does not divide 4 experts and dp x cp 1"),
+        (EXPERTS, configured(ep=2), "ep 2 does not divide 4 experts and dp x cp x tp 1"),
         (EXPERTS, configured(8, micro_batch=1, ep=8), "ep 8 does not divide 4 experts"),
         (TINY, configured(2, ep=2), "ep 2 does not divide 0 experts"),
         (EXPERTS, configured(2, ep=2, sharding="gradients"), "not sharded by FSDP2"),
         (
             replace(EXPERTS, seq_len=24, experts=6),
             configured(4, cp=3, ep=2),
-            "neither of ep 2 and cp 3 divides the other",
+            "neither of ep 2 and cp x tp 3 divides the other",
         ),
     ],
 )
@@ -101,6 +102,20 @@ def test_what_cannot_be_spread_is_refused_by_name(
     shape: ModelShape, configuration: Configuration, complaint: str
 ) -> None:
     with pytest.raises(CannotRun, match=complaint):
+        check(shape, configuration, configuration.ranks())
+
+
+@pytest.mark.parametrize("sharding", ["none", "optimizer"])
+def test_whatever_the_scheduler_may_choose_can_be_spread(sharding: str) -> None:
+    """`Room::expert_obstacle`: ep divides the experts and the ranks of a stage."""
+    shape, powers = replace(EXPERTS, heads=4, kv_heads=4), (1, 2, 4)
+    chosen = [
+        configured(dp, tp=tp, pp=pp, micro_batch=1, cp=cp, ep=ep, sharding=sharding)
+        for dp, tp, pp, cp, ep in itertools.product(powers, powers, (1, 2), powers, powers)
+        if shape.experts % ep == 0 and dp * tp * cp % ep == 0
+    ]
+    assert any(each.layout.dp * each.execution.cp % each.execution.ep for each in chosen), "tp is counted in"
+    for configuration in chosen:
         check(shape, configuration, configuration.ranks())
 
 

@@ -30,11 +30,11 @@ class Gang:
         self.ends: dist.ProcessGroup | None = None
         """The first and the last stage of this rank's pipeline, if this rank is one of them."""
         self.spread: dist.ProcessGroup | None = None
-        """The ranks, next to each other among those that train the same parameters, over which experts are spread."""
+        """The ranks of a stage, next to each other, over which experts are spread."""
         self.same_experts: dist.ProcessGroup | None = None
-        """Ranks with the same experts: dp × cp / ep."""
+        """Ranks with the same experts: dp × cp × tp / ep."""
         self.same_experts_and_samples: dist.ProcessGroup | None = None
-        """Those of them that share sequences: cp / ep, where that is more than one."""
+        """Those of them that share sequences: cp × tp / ep, where that is more than one."""
         if self.size == 1:
             return
         self.mesh = init_device_mesh(device.type, (layout.pp, layout.dp, cp, layout.tp), mesh_dim_names=DIMENSIONS)
@@ -44,11 +44,11 @@ class Gang:
         if layout.pp > 1:
             self.ends = self._own(self.mesh.mesh.flatten(1)[[0, -1]].T)
         if ep > 1:
-            spread = self.mesh.mesh.view(layout.pp, -1, ep, layout.tp)
-            self.spread = self._own(spread.transpose(2, 3).flatten(0, 2))
-            self.same_experts = self._own(spread.permute(0, 2, 3, 1).flatten(0, 2))
-            shared = self.mesh.mesh.view(layout.pp, -1, max(1, cp // ep), ep, layout.tp)
-            self.same_experts_and_samples = self._own(shared.movedim(2, -1).flatten(0, 3))
+            spread = self.mesh.mesh.view(layout.pp, -1, ep)
+            self.spread = self._own(spread.flatten(0, 1))
+            self.same_experts = self._own(spread.transpose(1, 2).flatten(0, 1))
+            shared = self.mesh.mesh.view(-1, max(1, cp * layout.tp // ep), ep)
+            self.same_experts_and_samples = self._own(shared.transpose(1, 2).flatten(0, 1))
 
     @property
     def size(self) -> int:

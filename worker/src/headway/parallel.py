@@ -61,8 +61,10 @@ class Parallel:
         self._parts = build(recipe.shape, configuration, self.gang, recipe.bf16, Dropout(recipe.dropout, recipe.seed))
         self._fsdp = fully_sharded(configuration)
         parts, execution = list(self._parts.values()), configuration.execution
-        shares = configuration.layout.dp * gang.cp if execution.sharding == "optimizer" else 1
-        flats = [] if self._fsdp else flatten(parts, shares, max(1, shares // execution.ep))
+        replicas = configuration.layout.dp * gang.cp
+        shares = [replicas, max(1, replicas * configuration.layout.tp // execution.ep)]
+        shares = shares if execution.sharding == "optimizer" else [1, 1]
+        flats = [] if self._fsdp else flatten(parts, *shares)
         ranks = Ranks(
             gang.group(DATA),
             gang.group("tp"),
@@ -76,7 +78,7 @@ class Parallel:
         self.gradients = GradientAccumulator(
             parts,
             ranks,
-            shard=shares > 1,
+            shard=max(shares) > 1,
             every=recipe.noise_every,
             summed=self._tied_over_stages(),
             preconditioner=preconditioner,

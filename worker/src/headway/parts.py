@@ -37,9 +37,11 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     wrong = {
         f"{configuration} is not for {world} ranks": configuration.ranks() != world,
         f"{configuration} does not divide": configuration.accumulation() is None,
-        f"ep {ep} does not divide {shape.experts} experts and dp x cp {layout.dp * cp}": ep > 1
-        and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp * cp % ep != 0),
-        f"neither of ep {ep} and cp {cp} divides the other": ep % cp != 0 and cp % ep != 0,
+        f"ep {ep} does not divide {shape.experts} experts and dp x cp x tp {layout.dp * cp * tp}": ep > 1
+        and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp * cp * tp % ep != 0),
+        f"neither of ep {ep} and cp x tp {cp * tp} divides the other": ep > 1
+        and ep % (cp * tp) != 0
+        and cp * tp % ep != 0,
         "experts that are spread (ep) are not sharded by FSDP2 besides": ep > 1
         and execution.sharding in ("gradients", "parameters"),
         f"cp {cp} does not divide the sequence into two chunks for each rank": cp > 1 and shape.seq_len % (2 * cp) != 0,
@@ -47,7 +49,8 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
         f"tp {tp} does not divide heads, key-value heads, feed-forward and vocabulary": any(
             size % tp for size in (shape.heads, shape.kv_heads, shape.ffn_hidden, shape.vocab)
         ),
-        f"tp {tp} does not divide the sequence": execution.sequence_parallel and shape.seq_len // cp % tp != 0,
+        f"tp {tp} does not divide the sequence": (execution.sequence_parallel or ep > 1)
+        and shape.seq_len // cp % tp != 0,
         f"{shape.layers} layers are too few for {stages} stages": shape.layers < stages,
         "chunks of layers need a pipeline, and a schedule that interleaves": execution.vpp > 1
         and (layout.pp == 1 or execution.schedule == "gpipe"),
@@ -107,7 +110,7 @@ def build(
     # Memory for a parameter is taken only once its share is known. A tied parameter is one through two modules, and
     # would be two after that.
     device = gang.device if shape.tied else "meta"
-    spread = None if gang.spread is None else Spread(gang.spread, min(execution.ep, execution.cp))
+    spread = None if gang.spread is None else Spread(gang.spread, min(execution.ep, execution.cp * layout.tp))
     for stage in range(gang.coordinate("pp"), len(stages), layout.pp):
         parts[stage] = Decoder(shape, None, stages[stage], execution.recompute, stream, device, dropout, spread)
     shared = gang.group("cp")
@@ -192,21 +195,27 @@ def _cut(part: Decoder, gang: Gang, execution: Execution) -> None:
     whole = PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     attended = PrepareModuleInput(input_layouts=(between, None), desired_input_layouts=(Replicate(), None))
     plan: dict[str, object] = {"layers.*.attention": attended, "layers.*.feed_forward": whole}
-    feed_forward, fed = "feed_forward", between
-    if part.shape.experts:
-        # Every rank routes all tokens, by the same bits, and has a share of each expert.
-        feed_forward, fed = "feed_forward.experts.*", Replicate()
-        plan["layers.*.feed_forward"] = PrepareModuleInputOutput(
-            input_layouts=(between,),
-            desired_input_layouts=(Replicate(),),
-            use_local_input=True,
-            output_layouts=Replicate(),
-            desired_output_layouts=between,
-        )
-    for name in ("attention.query", "attention.key", "attention.value", f"{feed_forward}.gate", f"{feed_forward}.up"):
+    for name in ("attention.query", "attention.key", "attention.value"):
         plan[f"layers.*.{name}"] = ColwiseParallel()
     plan["layers.*.attention.out"] = RowwiseParallel(output_layouts=between)
-    plan[f"layers.*.{feed_forward}.down"] = RowwiseParallel(output_layouts=fed)
+    feed_forward, fed = "feed_forward", between
+    if part.shape.experts:
+        # Every rank routes all tokens, by the same bits, and has a share of each expert; or, where whole experts are
+        # spread over ranks, its share of the tokens.
+        feed_forward, fed = "feed_forward.experts.*", Replicate()
+        routed = Shard(1) if gang.spread is not None else Replicate()
+        plan["layers.*.feed_forward"] = PrepareModuleInputOutput(
+            input_layouts=(between,),
+            desired_input_layouts=(routed,),
+            use_local_input=True,
+            output_layouts=routed,
+            desired_output_layouts=between,
+        )
+    if gang.spread is not None:
+        plan["layers.*.feed_forward.router"] = SequenceParallel(sequence_dim=0, use_local_output=True)
+    else:
+        plan[f"layers.*.{feed_forward}.gate"] = plan[f"layers.*.{feed_forward}.up"] = ColwiseParallel()
+        plan[f"layers.*.{feed_forward}.down"] = RowwiseParallel(output_layouts=fed)
     if sequence:
         plan["layers.*.attention_norm"] = plan["layers.*.feed_forward_norm"] = SequenceParallel()
     if part.embeds:

@@ -303,7 +303,7 @@ class GradientAccumulator:
         for span in self.spans:
             pieces += views(span.sums, [local(parameter) for parameter in span.parameters])
         slots = [
-            _Slot(parameter, piece, self.ranks.copies_in_replica(parameter), id(parameter) in self._experts)
+            _Slot(parameter, piece, self._copies(parameter), id(parameter) in self._experts)
             for parameter, piece in zip(self.parameters, pieces, strict=True)
         ]
         by_id = {id(slot.parameter): slot for slot in slots}
@@ -315,6 +315,11 @@ class GradientAccumulator:
                 slot.group = each.group
                 slot.copies = copies_once_summed(parameter, self.ranks, each.group)
         return slots
+
+    def _copies(self, parameter: nn.Parameter) -> int:
+        """On how many ranks of one replica a piece of it lies, among those with the same tokens."""
+        whole_expert = id(parameter) in self._experts and as_dtensor(parameter) is None
+        return 1 if whole_expert else self.ranks.copies_in_replica(parameter)
 
     def _runs(self) -> list[tuple[Tensor, int, int, int]]:
         """Stretches of means of equally many copies over the world: of which, start, end, copies."""
@@ -392,7 +397,7 @@ class GradientAccumulator:
     def _joined(self, pieces: list[Tensor], group: torch.distributed.ProcessGroup | None) -> list[Tensor]:
         """A micro-batch's gradients, of the parts that a group's ranks have which share its sequences. They all come by
         here with the same ones at the same time."""
-        if self.ranks.contexts == 1 or not pieces:
+        if (group is None and self.ranks.contexts == 1) or not pieces:
             return pieces
         packed = torch.cat([piece.reshape(-1).to(self.mean.dtype) for piece in pieces])
         if group is not None:

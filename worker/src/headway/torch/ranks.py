@@ -41,9 +41,10 @@ class Ranks:
     """Those of `data` that share every sequence: cp. Each rank's loss is the mean over its own tokens, equally many."""
 
     experts: ProcessGroup | None = None
-    """Those of `data` that hold the same experts, where these are spread over ranks: dp × cp / ep."""
+    """Those of `data` and `tensor` that hold the same experts, where whole ones are spread over ranks: dp × cp × tp /
+    ep."""
     expert_context: ProcessGroup | None = None
-    """Those of `experts` that share every sequence: cp / ep, if that is more than one."""
+    """Those of `experts` that share every sequence: cp × tp / ep, if that is more than one."""
 
     @staticmethod
     def of(mesh: DeviceMesh) -> Ranks:
@@ -66,9 +67,12 @@ class Ranks:
         """Every rank of the world must be accounted for."""
         if not torch.distributed.is_initialized():
             return
-        if not _ranks(self.context) | _ranks(self.experts) <= self.data_ranks():
-            raise UnknownLayout("ranks that share sequences or experts are not all among those that train the same")
-        known = len(self.data_ranks()) * _size(self.tensor) * _size(self.pipeline)
+        if not _ranks(self.context) <= self.data_ranks():
+            raise UnknownLayout("ranks that share sequences are not all among those that train the same")
+        stage = len(self.data_ranks()) * _size(self.tensor)
+        if stage % self.expert_holders or not _ranks(self.expert_context) <= _ranks(self.experts):
+            raise UnknownLayout(f"ranks that hold the same experts are no part of the {stage} of a stage")
+        known = stage * _size(self.pipeline)
         world = torch.distributed.get_world_size()
         if known != world:
             raise UnknownLayout(f"data x tensor x pipeline are {known} ranks, but the world has {world}")
