@@ -135,6 +135,17 @@ def accumulate(scene: Scene, clears: bool = True, wraps: Callable[[nn.Module], n
     return gradients
 
 
+def accumulate_unequal(_: Scene) -> None:
+    model = Tiny()
+    gradients = GradientAccumulator([model])
+    for size in (SMALL, 1):
+        inputs, targets = batch(0, size)
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        gradients.end_micro_batch(loss)
+    gradients.reduce(SMALL)
+
+
 def step_on_nothing(_: Scene) -> None:
     gradients = GradientAccumulator([Tiny()])
     gradients.end_micro_batch()
@@ -185,15 +196,20 @@ def forget_to_divide(_: Scene) -> None:
     assert math.isclose(*scales, rel_tol=1e-6)
 
 
+def accumulate_two(model: nn.Module, gradients: GradientAccumulator) -> None:
+    for start in (0, SMALL):
+        inputs, targets = batch(start, SMALL)
+        loss = loss_of(model(inputs), targets)
+        loss.backward()
+        gradients.end_micro_batch(loss)
+
+
 def half(_: Scene) -> Any:
     model = Tiny().bfloat16()
     before = [parameter.detach().clone() for parameter in model.parameters()]
     gradients = GradientAccumulator([model])
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    inputs, targets = batch(0, SMALL)
-    loss = loss_of(model(inputs), targets)
-    loss.backward()
-    gradients.end_micro_batch(loss)
+    accumulate_two(model, gradients)
     gradients.reduce(SMALL)
     optimizer.step()
     assert any((now != then).any() for now, then in zip(model.parameters(), before, strict=True))
@@ -205,10 +221,7 @@ def freeze(_: Scene) -> Any:
     for step in range(2):
         for parameter in model.blocks.parameters():
             parameter.requires_grad_(step == 0)
-        inputs, targets = batch(step * SMALL, SMALL)
-        loss = loss_of(model(inputs), targets)
-        loss.backward()
-        gradients.end_micro_batch(loss)
+        accumulate_two(model, gradients)
         gradients.reduce(SMALL)
         assert all((parameter.grad is None) == (step == 1) for parameter in model.blocks.parameters())
         gradients.clear()
@@ -238,10 +251,10 @@ TORCH: dict[str, Misuse] = {
         lambda _: train(watched=Tiny()), Says("backward has not reached the parameters")
     ),
     "measuring after the optimizer": Misuse(
-        lambda _: train(before_end=step_first), Says("the gradients are gone when end_step is called")
+        lambda _: train(before_end=step_first), Says("the mean gradient is gone when the step is measured")
     ),
     "an optimizer within backward": Misuse(
-        lambda _: train(model=fused()), Says("the gradients are gone when end_step is called")
+        lambda _: train(model=fused()), Says("the mean gradient is gone when the step is measured")
     ),
     "measuring after clipping": Misuse(
         lambda _: train(steps=40, before_end=clip), Says("Measure before clipping and unscaling")
@@ -277,6 +290,10 @@ TORCH: dict[str, Misuse] = {
     "no clear between steps": Misuse(
         lambda scene: accumulate(scene, clears=False), Raises(RuntimeError, "the step before is not cleared")
     ),
+    "a short micro-batch in the accumulator": Misuse(
+        accumulate_unequal, Says("Give all of a step equally many sequences")
+    ),
+    "one micro-batch on one replica": Misuse(accumulate, Says("a step is one micro-batch of one replica")),
     "a step on nothing": Misuse(step_on_nothing, Raises(RuntimeError, "no gradient has arrived")),
     "parameters of half precision": Misuse(half, Corrected("trained: summed and measured in single precision")),
     "layers frozen between steps": Misuse(freeze, Corrected("followed from the step on")),

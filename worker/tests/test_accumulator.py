@@ -10,6 +10,7 @@ import torch
 from tiny import VOCAB, WIDTH, Tiny, batch, loss_of
 from torch import Tensor, nn
 
+from headway import said
 from headway.noise import NoiseAverage
 from headway.torch import GradientAccumulator, Preconditioner, Reduced, UnknownLayout, Unmeasured
 
@@ -170,10 +171,12 @@ def test_clipping_comes_after_measuring() -> None:
     assert again.noise == reduced.noise
 
 
-def test_one_small_batch_is_flagged() -> None:
+def test_one_small_batch_is_flagged_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    said.forget()
     model = Tiny()
     reduced = one_step(model, GradientAccumulator(model.parameters(), every=1), 0, 1)
     assert reduced.noise is None and reduced.unmeasured is Unmeasured.ONE_SMALL_BATCH
+    assert "a step is one micro-batch of one replica" in caplog.text
     assert reduced.gradient_sqr > 0.0
 
 
@@ -310,13 +313,17 @@ def test_slices_of_other_parameters_are_refused() -> None:
         one_step(model, gradients, 0, 4)
 
 
-def test_a_short_micro_batch_gives_no_sample() -> None:
+def test_a_short_micro_batch_gives_no_sample_which_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    said.forget()
     model = Tiny()
     gradients = GradientAccumulator([model], every=1)
-    for size in (SMALL, SMALL, 1):
-        inputs, targets = batch(0, size)
-        loss = loss_of(model(inputs), targets)
-        loss.backward()
-        gradients.end_micro_batch(loss)
-    assert gradients.reduce(SMALL).unmeasured is Unmeasured.UNEQUAL
+    for _ in range(2):
+        for size in (SMALL, SMALL, 1):
+            inputs, targets = batch(0, size)
+            loss = loss_of(model(inputs), targets)
+            loss.backward()
+            gradients.end_micro_batch(loss)
+        assert gradients.reduce(SMALL).unmeasured is Unmeasured.UNEQUAL
+        gradients.clear()
+    assert caplog.text.count("Give all of a step equally many sequences") == 1
     assert one_step(model, gradients, 0, 4).noise is not None

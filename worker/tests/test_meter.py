@@ -125,9 +125,10 @@ def test_the_scale_of_the_loss_does_not_matter(scale: float) -> None:
     assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=1e-5)
 
 
-def test_one_small_batch_is_flagged() -> None:
+def test_one_small_batch_is_flagged_and_said(caplog: pytest.LogCaptureFixture) -> None:
     _, (measured,) = alone(count=1)
     assert measured == Measured(unmeasured=Unmeasured.ONE_SMALL_BATCH)
+    assert "a step is one micro-batch of one replica" in caplog.text
 
 
 def test_a_step_that_is_not_finite_is_skipped_and_counted() -> None:
@@ -156,7 +157,7 @@ def test_a_framework_that_keeps_gradients_elsewhere_tells_their_norm() -> None:
     assert measured.noise.to_json() == pytest.approx(expected().to_json(), rel=1e-5)
 
 
-def test_a_mean_gradient_that_nobody_told_gives_no_sample() -> None:
+def test_a_mean_gradient_that_nobody_told_gives_no_sample(caplog: pytest.LogCaptureFixture) -> None:
     """Taken for zero, it would make the noise infinite."""
     model = Tiny()
     meter = NoiseMeter(model, every=1)
@@ -166,6 +167,7 @@ def test_a_mean_gradient_that_nobody_told_gives_no_sample() -> None:
             loss_of(model(inputs), targets).backward()
         model.zero_grad()
         assert meter.measure(SMALL).unmeasured is Unmeasured.NO_MEAN
+    assert caplog.text.count("the mean gradient is gone") == 1
 
 
 def backwards(meter: NoiseMeter, model: Tiny, times: int = 1) -> None:

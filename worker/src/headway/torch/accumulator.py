@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
-from headway import numbers
+from headway import numbers, said
 from headway.noise import NoiseSample
 from headway.torch.agreement import Agreement, Amiss
 from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, named, placed_like, unique
@@ -27,6 +27,7 @@ from headway.torch.sizes import Inputs, unequal
 from headway.torch.spans import Span, views
 from headway.torch.squares import (
     EVERY,
+    ONE_SMALL_BATCH,
     PRECONDITIONED,
     RAW,
     Piece,
@@ -39,6 +40,13 @@ from headway.torch.summed import Summed, all_summed, copies_once_summed
 from headway.torch.unsharded import Rows, sharded_parameters, watch
 
 PENDING_BYTES = 64 << 20
+COMPLAINTS = {
+    Unmeasured.ONE_SMALL_BATCH: ONE_SMALL_BATCH,
+    Unmeasured.UNEQUAL: "micro-batches are of unequal sizes. Give all of a step equally many sequences (a DataLoader's"
+    " drop_last=True), or have DistributedDataParallel reduce and tell NoiseMeter or StepReporter those of each",
+    Unmeasured.NO_COPIES: "ranks that are said to hold copies of parameters do not, though they did at the first step."
+    " Give the groups as ranks=Ranks(data, tensor, pipeline)",
+}
 
 
 @dataclass(frozen=True)
@@ -193,8 +201,8 @@ class GradientAccumulator:
         """Averages over micro-batches and replicas and measures, before any clipping.
 
         `gradient_scale`: the factor every loss was multiplied by, as for half precision. `extra` rides along in the one
-        small all-reduce of the whole world; all ranks must give equally many. There is no noise where micro-batches are
-        of unequal sizes, as what the first module is given shows.
+        small all-reduce of the whole world; all ranks must give equally many. There is no noise, which is said once,
+        where micro-batches are of unequal sizes, as what the first module is given shows, or a step has only one.
 
         Raises RuntimeError where there is nothing to reduce, as the optimizer would step on nothing, where the step
         before was not cleared, and on all ranks where they have ended different numbers of micro-batches; and
@@ -243,6 +251,7 @@ class GradientAccumulator:
             sample = sample_of(small / unscaled / count, big, batches, count)
             scaled = sample_of(small_scaled / unscaled / count, big_scaled, batches, count)
             self.not_finite += sample is Unmeasured.NOT_FINITE
+        self._complain(sample)
         return Reduced(
             loss=loss / (count * self.ranks.contexts),
             gradient_sqr=big,
@@ -251,6 +260,10 @@ class GradientAccumulator:
             unmeasured=sample if isinstance(sample, Unmeasured) else None,
             preconditioned=scaled if isinstance(scaled, NoiseSample) and big_scaled > 0.0 else None,
         )
+
+    def _complain(self, sample: NoiseSample | Unmeasured) -> None:
+        if sample in COMPLAINTS and (not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0):
+            said.once(f"accumulator: {sample}", f"no noise is measured: {COMPLAINTS[sample]}")
 
     @torch.no_grad()
     def clip(self, reduced: Reduced, max_norm: float) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.torch.ranks import Ranks
-from headway.torch.squares import norms, sum_of_squares
+from headway.torch.squares import Norm, norms, sum_of_squares
 from headway.torch.summed import Summed, copies_once_summed, whole
 
 PENDING = 256
@@ -21,7 +21,7 @@ class Heard:
     def __init__(self, ranks: Ranks, summed: Sequence[Summed], device: torch.device) -> None:
         self._ranks, self._summed, self._device = ranks, summed, device
         self._terms: dict[int, list[Tensor]] = {id(each): [] for group in summed for each in group.parameters}
-        self._norms: dict[tuple[int, int], list[Tensor]] = defaultdict(list)
+        self._norms: dict[tuple[int, int], list[Norm]] = defaultdict(list)
         self._pending = 0
         self._squares: dict[int, Tensor] = {}
         self._times: Counter[int] = Counter()
@@ -86,6 +86,6 @@ class Heard:
         self._norms.clear()
         self._pending = 0
 
-    def _add(self, micro_batch: int, known: Sequence[Tensor], copies: int) -> None:
+    def _add(self, micro_batch: int, known: Sequence[Norm], copies: int) -> None:
         square = sum_of_squares(known) / copies
         self._squares[micro_batch] = self._squares[micro_batch] + square if micro_batch in self._squares else square

@@ -21,7 +21,16 @@ from headway.torch.agreement import Agreement
 from headway.torch.heard import Heard
 from headway.torch.ranks import Ranks, UnknownLayout, local, named, placed_like
 from headway.torch.sizes import Inputs, Sizes, Together, unequal
-from headway.torch.squares import EVERY, RAW, Contradiction, Piece, Squares, Unmeasured, sample_of
+from headway.torch.squares import (
+    EVERY,
+    ONE_SMALL_BATCH,
+    RAW,
+    Contradiction,
+    Piece,
+    Squares,
+    Unmeasured,
+    sample_of,
+)
 from headway.torch.summed import Summed, all_summed, mean_square
 from headway.torch.unsharded import sharded_parameters, watch
 
@@ -35,6 +44,10 @@ COMPLAINTS = {
     " schedule that divides by the micro-batches itself (scale_grads=True) must not",
     Unmeasured.UNEQUAL: "micro-batches are of unequal sizes. Tell the sequences of each, and the tokens where losses"
     " are means over differing numbers of them; and the factor on each one's mean loss, where it is not the same",
+    Unmeasured.ONE_SMALL_BATCH: ONE_SMALL_BATCH,
+    Unmeasured.NO_MEAN: "the mean gradient is gone when the step is measured. Measure it (end_step) after the last"
+    " backward, before the optimizer and zero_grad, or tell its norm (gradient_norm); an optimizer within backward"
+    " leaves none to measure",
     Unmeasured.FUSED: "kernels add gradients to main_grad by themselves: turn gradient_accumulation_fusion off",
     Unmeasured.NO_COPIES: "{amiss}. Give the groups as ranks=Ranks(data, tensor, pipeline), and mark plain shards with"
     " parameter.tensor_model_parallel = True",

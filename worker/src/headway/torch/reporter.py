@@ -35,7 +35,7 @@ from headway.numbers import Number, count, real, reals
 from headway.torch.heeded import Heeded
 from headway.torch.meter import Measured, NoiseMeter
 from headway.torch.ranks import Ranks, UnknownLayout
-from headway.torch.squares import EVERY, Unmeasured
+from headway.torch.squares import EVERY
 from headway.torch.summed import Summed
 from headway.torch.together import meet
 from headway.window import StepSummary, StepWindow
@@ -43,10 +43,6 @@ from headway.window import StepSummary, StepWindow
 SILENCE = (
     "backward has not reached the parameters of the modules that StepReporter was given. Give the modules that train,"
     " once they are wrapped"
-)
-NO_MEAN = (
-    "the gradients are gone when end_step is called. Call it after the last backward, before the optimizer and"
-    " zero_grad; an optimizer within backward leaves none to measure"
 )
 
 
@@ -261,16 +257,13 @@ class StepReporter:
         )
 
     def _noise(self, measured: Measured, told: bool) -> NoiseSample | None:
-        """None, which is said once, where no gradient was heard or there is no mean of them, nor is its norm `told`."""
+        """None, which is said once, where no gradient was heard, nor is the norm of their mean `told`."""
         noise = measured.noise
-        why = None
-        if noise is None:
-            why = NO_MEAN if measured.unmeasured is Unmeasured.NO_MEAN and not told else None
-        elif not told and noise.small_sqr == noise.big_sqr == 0.0:
-            why = SILENCE
-        if why is not None and self._leads:
-            said.once(why, f"no noise is measured: {why}")
-        return noise if why is None else None
+        if noise is None or told or not noise.small_sqr == noise.big_sqr == 0.0:
+            return noise
+        if self._leads:
+            said.once(SILENCE, f"no noise is measured: {SILENCE}")
+        return None
 
     def _hear(self) -> list[float]:
         """What was asked of this rank since the last step, so that the sums over ranks say it to all."""

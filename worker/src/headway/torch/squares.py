@@ -17,6 +17,8 @@ RAW, PRECONDITIONED = 0, 1
 # Noise is measured at each so manieth step: the estimate loses little, and a measured step reads every gradient again.
 EVERY = 4
 PIECE = 1 << 16
+Norm = Tensor | float
+"""A number where it is known at once, on a CPU."""
 
 
 class Unmeasured(enum.Enum):
@@ -32,6 +34,12 @@ class Unmeasured(enum.Enum):
     FUSED = "gradients are added up by fused kernels, where nobody hears them"
     NOT_AVERAGED = "ranks that should hold copies of one mean gradient do not"
     NO_MEAN = "nobody told the mean gradient: it is not in p.grad, and no norm of it was given"
+
+
+ONE_SMALL_BATCH = (
+    "a step is one micro-batch of one replica, and noise is what several differ by. Accumulate two at least, or train"
+    " on several replicas"
+)
 
 
 @dataclass(frozen=True)
@@ -66,22 +74,39 @@ class Squares:
         self.sums.zero_()
 
 
-def norms(tensors: list[Tensor]) -> Sequence[Tensor]:
-    """Whose squares add up to the tensors'. Each is of a piece, summed in single precision, as a GPU's kernel does by
-    itself: as good as double precision of the whole to 10⁻⁶, and several times as fast on a CPU."""
+def norms(tensors: list[Tensor]) -> Sequence[Norm]:
+    """Whose squares add up to the tensors'. Each is summed in single precision, as a GPU's kernel does by itself, on a
+    CPU of a piece: as good as double precision of the whole to 10⁻⁶, and several times as fast there."""
     # Never narrower than what is summed.
     dtype = torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
     if tensors[0].device.type != "cpu":
         return torch._foreach_norm(tensors, 2.0, dtype)
-    pieces = [piece for tensor in tensors for piece in torch.split(tensor.reshape(-1), PIECE)]
-    found = torch._foreach_norm(pieces, 2.0, dtype)
+    found = _norms_of_pieces(tensors, dtype)
     # The squares of a loss scaled beyond reason.
-    return found if torch.stack(found).isfinite().all() else torch._foreach_norm(pieces, 2.0, torch.float64)
+    return found if all(map(math.isfinite, found)) else _norms_of_pieces(tensors, torch.float64)
 
 
-def sum_of_squares(each: Sequence[Tensor]) -> Tensor:
+def _norms_of_pieces(tensors: list[Tensor], dtype: torch.dtype) -> list[float]:
+    """With as few calls as can be: a hook runs each of them where nothing of it is in the processor's caches."""
+    found: list[float] = []
+    for tensor in tensors:
+        whole = tensor.numel() // PIECE * PIECE
+        flat = tensor.reshape(-1)
+        if whole:
+            found += torch.linalg.vector_norm(flat[:whole].view(-1, PIECE), dim=1, dtype=dtype).tolist()
+            flat = flat[whole:]
+        if whole < tensor.numel():
+            found.append(torch.linalg.vector_norm(flat, dtype=dtype).item())
+    return found
+
+
+def sum_of_squares(norms: Sequence[Norm]) -> Tensor:
     """Of norms, on one device. They are squared in double precision: the squares of a scaled loss overflow single."""
-    return torch.stack(list(each)).double().square().sum()
+    on_device = [norm for norm in norms if isinstance(norm, Tensor)]
+    if on_device:
+        return torch.stack(on_device).double().square().sum()
+    known = map(float, norms)
+    return torch.tensor(sum(norm * norm for norm in known), dtype=torch.float64, device="cpu")
 
 
 def sample_of(small: float, big: float, batches: tuple[float, float], count: float) -> NoiseSample | Unmeasured:
