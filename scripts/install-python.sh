@@ -8,7 +8,7 @@ venv=$(venv_dir "$requirements")
 # A Python that was replaced since leaves an environment that does not run.
 if [ ! -e "$venv/.complete" ] || ! "$venv/bin/python" -c pass; then
     make_ours "$venv"
-    python3 -m venv "$venv"
+    "${HEADWAY_PYTHON:-python3}" -m venv "$venv"
     # Wheels only, each with the hash that is written down: nothing is built, nothing unexpected is run.
     "$venv/bin/pip" install --disable-pip-version-check --progress-bar off --require-hashes --only-binary :all: \
         -r "$root/$requirements"

@@ -58,9 +58,9 @@ make_ours() {
 }
 
 # venv_dir [REQUIREMENTS]: the virtual environment of a requirements file (default: the worker's). Other requirements, another
-# Python or another processor is another directory.
+# Python ($HEADWAY_PYTHON, or python3) or another processor is another directory.
 venv_dir() {
     local requirements=${1:-worker/requirements.txt} python
-    python=$(python3 -c 'import sys, sysconfig; print("%d.%d-" % sys.version_info[:2] + sysconfig.get_platform())')
+    python=$("${HEADWAY_PYTHON:-python3}" -c 'import sys, sysconfig; print("%d.%d-" % sys.version_info[:2] + sysconfig.get_platform())')
     printf '%s/venv-%s-%s' "$cache" "$python" "$(sha256sum "$root/$requirements" | cut -c1-12)"
 }

@@ -4,7 +4,7 @@
 source "$(dirname "$0")/lib.sh"
 cd "$root"
 "$root/scripts/install-python.sh" scripts/requirements.txt
-for wanted in worker/requirements.in scripts/requirements.in scripts/wheel/requirements.in tests/fuzz/requirements.in; do
+for wanted in worker/requirements.in scripts/requirements.in scripts/{wheel,pytest}/requirements.in tests/fuzz/requirements.in; do
     "$(venv_dir scripts/requirements.txt)/bin/uv" pip compile --quiet --universal --python-version "$python_floor" --generate-hashes \
         --custom-compile-command "make requirements" "$@" --output-file "${wanted%.in}.txt" "$wanted"
 done

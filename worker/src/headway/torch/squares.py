@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ RAW, PRECONDITIONED = 0, 1
 # Noise is measured at each so manieth step: the estimate loses little, and a measured step reads every gradient again.
 EVERY = 4
 PIECE = 1 << 16
-Norm = Tensor | float
+Norm: TypeAlias = Tensor | float
 """A number where it is known at once, on a CPU."""
 
 
