@@ -10,7 +10,6 @@ The end of a step is heard where its optimizer takes the norm of the gradients, 
 clipped. That norm is the big square; the small ones are heard on the parameters, shards by Megatron's own marks.
 """
 
-# mypy: disable-error-code="import-not-found"
 from __future__ import annotations
 
 import argparse

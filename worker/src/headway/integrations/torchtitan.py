@@ -11,7 +11,6 @@ read as streams (`torchtitan_streams`), the same in every layout. The end of a s
 `forward_backward_step`, where the gradients are whole and not yet clipped.
 """
 
-# mypy: disable-error-code="import-not-found"
 from __future__ import annotations
 
 import argparse
