@@ -52,7 +52,7 @@ for version in $versions; do
 done
 for each in "${tried[@]}"; do
     read -r version process output <<<"$each"
-    wait "$process" || { kill $(jobs -p) 2>/dev/null; cat "$output" >&2; echo "the worker's tests fail under Python $version" >&2; exit 1; }
+    wait "$process" || { kill $(jobs -p) 2>/dev/null || true; cat "$output" >&2; echo "the worker's tests fail under Python $version" >&2; exit 1; }
     echo "Python $version: $(tail -1 "$output")"
     rm -- "$output"
 done

@@ -19,7 +19,7 @@ ROOT = WORKER.parent
 def build(directory: Path) -> None:
     """As scripts/build-web.sh does."""
     made = subprocess.run(
-        [ROOT / "scripts" / "install-python.sh", "scripts/wheel/requirements.txt"], capture_output=True, check=True
+        [ROOT / "scripts" / "install-python.sh", "scripts/wheel/requirements.txt"], stdout=subprocess.PIPE, check=True
     )
     python = Path(made.stdout.decode().splitlines()[-1]) / "bin" / "python"
     subprocess.run([python, ROOT / "scripts" / "build-wheel.py", directory], check=True)

@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import signal
+import statistics
 import subprocess
 import sys
 import threading
@@ -326,10 +327,12 @@ def test_a_full_queue_drops_the_oldest_steps_and_no_checkpoint(agent: FakeAgent)
     headway.init()
     report(0)
     headway.checkpoint_done(step=0, samples_seen=0, path="/c", manifest_sha256="ab", duration_s=0.1)
-    started = time.monotonic()
+    took = []
     for step in range(1, 2000):
+        started = time.monotonic()
         report(step)
-    assert time.monotonic() - started < 10.0, "reporting never waits: 5 ms each would be too long"
+        took.append(time.monotonic() - started)
+    assert statistics.median(took) < 0.5e-3, "reporting never waits"
     agent.listen()
     agent.serve(lambda: any(message.get("step") == 1999 for message in agent.of("step")))
     assert len(agent.of("checkpoint")) == 1
