@@ -1,5 +1,6 @@
 //! `headway model`: the goodput model's constants and what it knows by name.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -47,8 +48,8 @@ pub struct Fit {
     #[arg(long, conflicts_with = "cross_validate")]
     pub bands: bool,
     /// Iterations of the fit, in units of the number of constants.
-    #[arg(long, default_value_t = 30)]
-    pub patience: usize,
+    #[arg(long, default_value = "30")]
+    pub patience: NonZeroUsize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -107,7 +108,7 @@ fn fit_constants(print: &Printer, arguments: &Fit) -> Result<(), Failure> {
         let predicted = predict_left_out(&table.measurements, &start, &prior, leave_out, PATIENCE_LEFT_OUT);
         return compare_left_out(print, &table, &predicted.map_err(failed)?, &start);
     }
-    let mut fitted = fit(&table.measurements, &start, &prior, arguments.patience).map_err(failed)?;
+    let mut fitted = fit(&table.measurements, &start, &prior, arguments.patience.get()).map_err(failed)?;
     if arguments.bands {
         fitted.parameters = with_deviations(&table.measurements, &fitted.parameters, &prior, FOLDS, PATIENCE_LEFT_OUT)
             .map_err(failed)?;
