@@ -38,6 +38,26 @@ RUN = f"""--micro-batch-size {MICRO} --global-batch-size {GLOBAL} --train-sample
     --num-workers 0 --eval-interval 1000000 --eval-iters 0 --log-interval 1
     --use-distributed-optimizer --dist-ckpt-optim-fully-reshardable"""
 
+# After a barrier of Megatron's, and with another one behind.
+FULL = """
+import torch.distributed
+from headway.integrations import megatron
+
+megatron.follow(every=1)
+from megatron.training import checkpointing
+
+named = checkpointing.get_checkpoint_tracker_filename
+
+
+def full(folder):
+    if torch.distributed.is_initialized() and torch.distributed.get_rank() == 0:
+        raise OSError("No space left on device")
+    return named(folder)
+
+
+checkpointing.get_checkpoint_tracker_filename = full
+"""
+
 
 def run(folder: Path, degrees: Degrees, steps: int, stops: Stops | None = None, flags: str = "", **more: str) -> Ran:
     sizes = f"""--tensor-model-parallel-size {degrees.tp} --pipeline-model-parallel-size {degrees.pp}
@@ -124,3 +144,23 @@ def test_a_job_that_is_moved_twice_trains_on_every_sample_once(life: Life) -> No
     seen = [samples(part) for part in parts]
     assert set.union(*seen) == set(range(last["samples_seen"]))
     assert sum(map(len, seen)) == last["samples_seen"]
+
+
+def test_another_batch_ends_at_the_same_sample(life: Life) -> None:
+    seen = life.offer["samples_seen"]
+    flags = f"{life.flags} --global-batch-size {2 * GLOBAL} --train-samples {seen + 6 * GLOBAL}"
+    flags += " --lr-decay-samples 4000000 --override-opt-param-scheduler"
+    more = {**resumed_from(life.offer), "HEADWAY_GLOBAL_BATCH": str(2 * GLOBAL)}
+    ran = run(life.folder, Degrees(dp=2), FOR_EVER, None, flags, **more).well()
+    assert [each["step"] for each in ran.of("step")] == [life.offer["step"] + each for each in (1, 2, 3)]
+    assert ran.of("step")[-1]["samples_seen"] == seen + 6 * GLOBAL
+    assert samples(ran) == set(range(seen, seen + 6 * GLOBAL))
+
+
+def test_a_save_that_fails_on_rank_0_alone_ends_the_job(life: Life) -> None:
+    script = life.folder / "full.py"
+    script.write_text(FULL)
+    ran = run(life.folder, Degrees(dp=2), FOR_EVER, by_order, life.flags, PAGE=str(script))
+    assert ran.code != 0
+    assert "FailedAlone: Megatron's save failed on this rank" in ran.log
+    assert not ran.of("checkpoint") and not ran.of("stopped")

@@ -30,8 +30,30 @@ from headway.environment import Environment
 from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter, Summed, UnknownLayout
 
 KNOWN = "0.16.1"
+TRACKER = "latest_checkpointed_iteration.txt"
 # Said for what a job begins from, not for its own checkpoints.
-BEGINNING = {"--finetune", "--no-load-optim", "--no-load-rng"}
+BEGINNING = {
+    "--exit-on-missing-checkpoint",
+    "--finetune",
+    "--load-main-params-from-ckpt",
+    "--moe-use-upcycling",
+    "--no-load-optim",
+    "--no-load-rng",
+}
+BEGINNING_AT = {"--ckpt-step", "--load", "--pretrained-checkpoint"}  # with a word behind
+
+
+REPLACED = (
+    "setup_model_and_optimizer",
+    "get_train_valid_test_num_samples",
+    "train_step",
+    "evaluate_and_print_results",
+    "checkpoint_and_decide_exit",
+)
+
+
+class FailedAlone(Exception):
+    """A rank could not save where others wait for it inside of Megatron: the process must end, and torchrun with it."""
 
 
 def main() -> None:
@@ -71,18 +93,34 @@ def follow(every: int = 4, handle_sigterm: bool = True, scale_learning_rate: boo
     if sdk.promised_live_batch():
         raise ValueError('headway.init promised a live batch, which Megatron cannot follow: say batch="restart"')
     if environment.resume_path is not None:
-        given = [each for each in sys.argv if each not in BEGINNING]
-        sys.argv = [*given, "--load", environment.resume_path, "--exit-on-missing-checkpoint"]
+        if not (Path(environment.resume_path) / TRACKER).is_file():
+            raise RuntimeError(
+                f"no checkpoint of Megatron is at {environment.resume_path}, which the job would go on from: it has no"
+                f" {TRACKER}. See that each node reaches the job's checkpoints, and that Megatron has written them"
+            )
+        sys.argv = [*_going_on(sys.argv), "--load", environment.resume_path]
     following = _Following(training, environment, every, scale_learning_rate)
-    for name in ("train_step", "checkpoint_and_decide_exit"):
+    for name in REPLACED:
         wrapped = getattr(following, name)(getattr(training, name))
         wrapped.headway = True
         setattr(training, name, wrapped)
 
 
+def _going_on(arguments: list[str]) -> list[str]:
+    """Without what was said for the job's beginning."""
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in BEGINNING_AT:
+            next(words, None)
+        elif word not in BEGINNING and word.partition("=")[0] not in BEGINNING_AT:
+            kept.append(word)
+    return kept
+
+
 class _Following:
-    """One training. A step: forward and backward of all micro-batches, the norm, clipping, the optimizer;
-    checkpoint_and_decide_exit."""
+    """One training. A step: forward and backward of all micro-batches, the norm, clipping, the optimizer; perhaps an
+    evaluation; checkpoint_and_decide_exit."""
 
     def __init__(self, training: Any, environment: Environment, every: int, scale_learning_rate: bool) -> None:
         self._training, self._environment, self._every = training, environment, every
@@ -90,7 +128,42 @@ class _Following:
         self._reporter: StepReporter | None = None
         self._asked = Asked()
         self._losses: list[dict[str, torch.Tensor]] = []
+        self._loss_scale = 1.0
         self._interval = sys.maxsize
+
+    def setup_model_and_optimizer(self, setup: Callable[..., Any]) -> Callable[..., Any]:
+        """It loads the checkpoint, and leaves with code 0 where it cannot."""
+
+        def setting_up(*given: Any, **named: Any) -> Any:
+            args = self._training.get_args()
+            _look_at(args)
+            try:
+                built = setup(*given, **named)
+            except SystemExit as left:
+                raise RuntimeError(
+                    f"Megatron leaves with code {left.code or 0} before training: its last lines say what it could not"
+                    " load"
+                ) from left
+            job = self._environment
+            if job.resume_path is not None and args.iteration != job.resume_step:
+                raise RuntimeError(f"Megatron is at step {args.iteration}, and the job at {job.resume_step}")
+            # Megatron divides all samples by the present batch, as if it had been that of all steps.
+            args.train_iters = args.iteration + _steps_left(args)
+            return built
+
+        return setting_up
+
+    def get_train_valid_test_num_samples(self, numbers: Callable[[], Any]) -> Callable[[], Any]:
+        def numbering() -> Any:
+            args = self._training.get_args()
+            train, valid, test = numbers()
+            if valid is not None and args.eval_interval:  # earlier evaluations may have been of larger batches
+                every, last = args.eval_interval, args.train_iters
+                to_come = last // every - args.iteration // every + 1
+                valid = max(valid, args.consumed_valid_samples + to_come * args.eval_iters * args.global_batch_size)
+            return train, valid, test
+
+        return numbering
 
     def train_step(self, train_step: Callable[..., Any]) -> Callable[..., Any]:
         def followed(
@@ -102,16 +175,29 @@ class _Following:
 
             def running(*given: Any, **named: Any) -> Any:
                 self._losses = run(*given, **named)
+                self._loss_scale = float(optimizer.get_loss_scale())  # that of these gradients: the step updates it
                 return self._losses
 
             done = train_step(forward, data, model, optimizer, scheduler, config, running, iteration=iteration)
-            if reporter.step == iteration:  # fp16 overflowed: it has skipped the step, before the norm
-                self._end_step(optimizer, 0.0)
+            _, skipped, _, leaves, *_ = done
+            if leaves:  # to be run again: no step was made
+                return done
+            if skipped and reporter.step == iteration:  # fp16 overflowed, before the norm was taken
+                self._end_step(math.nan)
             if reporter.step != iteration + 1:
                 raise RuntimeError(f"Megatron is at step {iteration + 1} after {reporter.step} steps were heard")
             return done
 
         return followed
+
+    def evaluate_and_print_results(self, evaluate: Callable[..., None]) -> Callable[..., None]:
+        """It comes before the save: a job that is to stop has no time for it."""
+
+        def evaluating(*given: Any, **named: Any) -> None:
+            if not self._asked.stop:
+                evaluate(*given, **named)
+
+        return evaluating
 
     def checkpoint_and_decide_exit(self, decide: Callable[..., bool]) -> Callable[..., bool]:
         """Every rank was told the same, so all save and stop together. A stop leaves by SystemExit."""
@@ -134,13 +220,9 @@ class _Following:
         return deciding
 
     def _begin(self, model: list[Any], optimizer: Any, iteration: int) -> StepReporter:
-        """Its checkpoint is loaded."""
         from megatron.core import parallel_state
 
         args = self._training.get_args()
-        _look_at(args)
-        if self._environment.resume_path is not None and iteration != self._environment.resume_step:
-            raise RuntimeError(f"Megatron is at step {iteration}, and the job at {self._environment.resume_step}")
         if self._environment.checkpoint_dir is not None:
             # What it saves between become the job's checkpoints, and only the last stays its own.
             self._interval, args.save_interval = args.save_interval or sys.maxsize, sys.maxsize
@@ -164,7 +246,7 @@ class _Following:
 
         def listening() -> Any:
             known = norm()
-            self._end_step(optimizer, float(known))
+            self._end_step(float(known))
             return known
 
         optimizer.get_grad_norm = listening
@@ -173,7 +255,7 @@ class _Following:
                 ScaledLearningRate(each.optimizer)
         return reporter
 
-    def _end_step(self, optimizer: Any, norm: float) -> None:
+    def _end_step(self, norm: float) -> None:
         from megatron.core.num_microbatches_calculator import get_num_microbatches
 
         reporter, count = self._reporter, get_num_microbatches()
@@ -184,10 +266,9 @@ class _Following:
         if sums:
             loss = math.fsum(each[0] for each in sums) / (math.fsum(each[1] for each in sums if each[1:]) or len(sums))
         tokens = self._tokens(sums, count) if reporter.meter.measuring else None
-        scale = float(optimizer.get_loss_scale())
-        scales: float | list[float] = scale / count
+        scales: float | list[float] = self._loss_scale / count
         if args.calculate_per_token_loss and tokens is not None:
-            scales = [scale * each for each in tokens]
+            scales = [self._loss_scale * each for each in tokens]
         self._asked = reporter.end_step(loss, count, scales, norm, tokens=tokens)
 
     def _tokens(self, sums: list[list[float]], count: int) -> list[float]:
@@ -205,16 +286,29 @@ class _Following:
         return tokens if any(tokens) else [float(args.micro_batch_size * args.seq_length)] * count
 
     def _write(self, directory: Path, *of: Any, **named: Any) -> None:
-        """This rank's part of a checkpoint, as Megatron writes it."""
+        """This rank's part of a checkpoint, as Megatron writes it. Raises RuntimeError where all ranks hear of a
+        failure, and FailedAlone where this one does."""
         args = self._training.get_args()
         own = args.save, args.async_save
         args.save, args.async_save = str(directory), False
         try:
             self._training.save_checkpoint_and_time(*of, **named)
-        except CheckpointException as error:  # no Exception
+        except CheckpointException as error:  # no Exception; raised on every rank
             raise RuntimeError(str(error)) from error
+        except Exception as error:
+            if torch.distributed.get_world_size() == 1:
+                raise
+            raise FailedAlone(
+                "Megatron's save failed on this rank, and the others may wait for it for ever: this process ends. The"
+                f" job goes on from the checkpoint before: {error}"
+            ) from error
         finally:
             args.save, args.async_save = own
+
+
+def _steps_left(args: Any) -> int:
+    """Whole ones, of the present batch."""
+    return int(max(args.train_samples - args.consumed_train_samples, 0) // args.global_batch_size)
 
 
 def _look_at(args: Any) -> None:
@@ -229,6 +323,16 @@ def _look_at(args: Any) -> None:
             args.gradient_accumulation_fusion
         ),
         "a checkpoint without them begins anew: leave out --no-save-optim": args.no_save_optim,
+        "its steps are of one batch: give --train-samples (and --lr-decay-samples) in place of --train-iters": (
+            args.train_samples is None
+        ),
+        "the scheduler chooses the batch: leave out --rampup-batch-size": args.rampup_batch_size is not None,
+        "its phases are of one batch: leave out --phase-transition-iterations": args.phase_transition_iterations,
+        "it counts steps that nobody makes: leave out --iterations-to-skip": args.iterations_to_skip,
+        "the scheduler chooses the layout: leave out --use-mp-args-from-checkpoint-args": (
+            args.use_mp_args_from_checkpoint_args
+        ),
+        "it would load others than the job's: leave out --non-persistent-ckpt-type": args.non_persistent_ckpt_type,
     }
     for why, holds in refused.items():
         if holds:
