@@ -102,12 +102,20 @@ def _norms_of_pieces(tensors: list[Tensor], dtype: torch.dtype) -> list[float]:
 
 
 def sum_of_squares(norms: Sequence[Norm]) -> Tensor:
-    """Of norms, on one device. They are squared in double precision: the squares of a scaled loss overflow single."""
-    on_device = [norm for norm in norms if isinstance(norm, Tensor)]
-    if on_device:
-        return torch.stack(on_device).double().square().sum()
-    known = map(float, norms)
-    return torch.tensor(sum(norm * norm for norm in known), dtype=torch.float64, device="cpu")
+    """On a device that any of the norms is on, rather than on the CPU. They are squared in double precision: the
+    squares of a scaled loss overflow single."""
+    by_device: dict[torch.device, list[Tensor]] = defaultdict(list)
+    known = 0.0
+    for norm in norms:
+        if isinstance(norm, Tensor):
+            by_device[norm.device].append(norm)
+        else:
+            known += float(norm) ** 2
+    if not by_device:
+        return torch.tensor(known, dtype=torch.float64, device="cpu")
+    where = next((device for device in by_device if device.type != "cpu"), torch.device("cpu"))
+    squares = [torch.stack(tensors).double().square().sum().to(where) for tensors in by_device.values()]
+    return torch.stack(squares).sum() + known
 
 
 def sample_of(small: float, big: float, batches: tuple[float, float], count: float) -> NoiseSample | Unmeasured:
