@@ -120,6 +120,15 @@ def test_a_batch_change_reaches_every_rank(tmp_path: Path) -> None:
     assert [step["noise"]["small_batch"] for step in agent.of("step") if "noise" in step][-1] == pytest.approx(4.0)
 
 
+def test_a_batch_that_does_not_divide_is_taken_by_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    configuration = {"layout": {"dp": 2, "tp": 1, "pp": 1}, "micro_batch": 3, "global_batch": 16}
+    change = {"type": "configure", "revision": 0, "configuration": configuration, "lr_scale": 1.5}
+    last = run(tmp_path, change, code=0, steps=30).of("step")[-1]
+    assert (last["configuration"]["micro_batch"], last["configuration"]["global_batch"]) == (SMALL, 8)
+    assert last["samples_seen"] == 64 + 30 * 8
+    assert capfd.readouterr().err.count("ignored an impossible") == 1
+
+
 def test_a_short_micro_batch_is_counted_as_what_it_is(tmp_path: Path) -> None:
     """Two ranks, each with micro-batches of two and of one: six sequences a step, the squares of 4/3 and 16/3."""
     agent = run(tmp_path, {"type": "checkpoint"}, code=0, steps=3, sizes=(2, 1))

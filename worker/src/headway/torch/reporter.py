@@ -293,6 +293,10 @@ class StepReporter:
         configure = None
         if revision:
             configure = Configure(int(revision) - 1, self._at(int(micro_batch), int(global_batch)), lr_scale)
+            if configure.configuration.accumulation() is None:  # a mistake of the sender, which nobody is to take
+                if self._leads:
+                    print(f"ignored an impossible {configure.configuration}", file=sys.stderr, flush=True)
+                configure = None
         code = headway.Stop(save > 0.0, signalled=not ordered).exit_code if stop else 0
         saves = self._environment is not None and self._environment.checkpoint_dir is not None
         return Asked(save > 0.0 and saves, stop > 0.0, code, configure)
