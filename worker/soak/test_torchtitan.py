@@ -30,7 +30,7 @@ from titan import make_inputs
 from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
 
 from headway.integrations import torchtitan as followed
-from headway.torch import UnknownLayout
+from headway.torch import Asked, UnknownLayout
 
 LENGTH, STREAMS = 32, 4
 
@@ -134,6 +134,48 @@ def test_another_batch_is_taken_between_steps_and_leaves_nothing_out(begun: tupl
     assert last["configuration"]["global_batch"] == 8
     assert last["samples_seen"] == offer["samples_seen"] + sum(sizes)
     assert len(set.union(*steps.values())) == sum(sizes), "each once"
+
+
+def test_replicas_whose_data_end_finish_together_and_save_the_model(tmp_path: Path) -> None:
+    make_inputs(tmp_path / "in", documents=4)
+    ran = run(tmp_path, Degrees(dp=2), FOR_EVER, None, f"{OPTIONS} --dataloader.no-infinite").well()
+    steps = by_step(ran)
+    last = ran.of("step")[-1]
+    assert last["step"] == max(steps) > 2 and last["samples_seen"] == GLOBAL * last["step"]
+    assert all(len(sequences) == GLOBAL for sequences in steps.values())
+    (saved,) = (tmp_path / "out" / "checkpoint").iterdir()
+    assert saved.name == f"step-{last['step']}" and (saved / ".metadata").is_file()
+
+
+def test_a_tied_head_under_a_loss_in_chunks_has_no_noise(tmp_path: Path) -> None:
+    make_inputs(tmp_path / "in")
+    ran = run(tmp_path, Degrees(dp=2), 3, TIED="1").well()
+    assert len(ran.of("step")) == 3 and not any("noise" in each for each in ran.of("step"))
+    assert "weight tying" in ran.log
+
+
+@pytest.mark.parametrize(("stop", "validates"), [(True, False), (False, True)])
+def test_no_validation_comes_between_a_stop_and_its_save(stop: bool, validates: bool) -> None:
+    done: list[str] = []
+    trainer = SimpleNamespace(
+        step=4,
+        train_step=lambda _: done.append("step"),
+        forward_backward_step=None,
+        should_continue_training=lambda: True,
+        train=None,
+        checkpointer=None,
+        config=SimpleNamespace(validator=SimpleNamespace(enable=True), training=SimpleNamespace(steps=9)),
+        validator=SimpleNamespace(should_validate=lambda _: True),
+    )
+    nowhere = SimpleNamespace(checkpoint_dir=None, resume_path=None)
+    following = followed._Following(trainer, nowhere, 1, live=False, scale_learning_rate=False)
+    following._reporter = SimpleNamespace(step=4, save_together=lambda _: done.append("save"))
+    following._asked = Asked(save=True, stop=stop)
+    following.attach()
+    trainer.train_step(None)
+    assert done == ["step", "save"]
+    assert trainer.validator.should_validate(4) is validates
+    assert trainer.should_continue_training() is not stop
 
 
 def test_another_version_is_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

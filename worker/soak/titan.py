@@ -79,6 +79,19 @@ def record(folder: Path) -> None:
     Trainer.forward_backward_step = recorded
 
 
+def tie() -> None:
+    """The debug model's head to its embedding."""
+    from torchtitan.trainer import Trainer
+
+    build = Trainer.__init__
+
+    def tied(trainer: Any, config: Any) -> None:
+        config.model_spec.model.enable_weight_tying = True
+        build(trainer, config)
+
+    Trainer.__init__ = tied
+
+
 def make_inputs(folder: Path, documents: int = 96) -> None:
     """A tokenizer of bytes, and documents that differ from one another, below the folder."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -105,6 +118,8 @@ def make_inputs(folder: Path, documents: int = 96) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     stand_in()
+    if "TIED" in os.environ:
+        tie()
     from headway.torch import reporter
     from headway.window import StepWindow
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed
+from gang import gang
 
 from headway.integrations.torchtitan_streams import Gather, Sequence, Streams
 
@@ -127,6 +131,43 @@ def test_data_end_where_a_stream_does() -> None:
     assert run.train(2) == [0, 1, 2, 3]
     with pytest.raises(StopIteration):
         next(run.batches[0])
+
+
+def two_replicas_whose_data_end() -> tuple[list[int], list[int], int, bytes]:
+    """Stream 1, which the second reads, ends in the middle of a step of two micro-batches."""
+    rank = torch.distributed.get_rank()
+
+    def any_replica(over: bool) -> bool:
+        told = torch.tensor([float(over)])
+        torch.distributed.all_reduce(told)
+        return bool(told > 0.0)
+
+    def gather(own: dict[int, bytes]) -> list[dict[int, bytes]]:
+        given: list[Any] = [None, None]
+        torch.distributed.all_gather_object(given, own)
+        return given
+
+    def open_stream(stream: int, of: int) -> Counted:
+        return Counted(stream, 5 if stream == 1 else 9)
+
+    data = Streams(open_stream, 2, micro_batch=1, replica=rank, replicas=2, gather=gather)
+    steps, places, batches = 0, [], iter(data)
+    with pytest.raises(StopIteration):
+        while True:
+            drawn = data.draw(batches, 2, any_replica)
+            assert [labels.tolist() for _, labels in drawn] == [[[rank, 2 * steps + each]] for each in range(2)]
+            steps += 1
+            places.append(data.samples_seen)
+    state = data.state_dict()
+    return places, list(pickle.loads(state["states"])), data.samples_seen, pickle.dumps(state)
+
+
+def test_replicas_whose_data_end_stop_at_the_same_step(tmp_path: Path) -> None:
+    for places, streams, samples, state in gang(tmp_path, 2, two_replicas_whose_data_end):
+        assert places == [4, 8] and samples == 8
+        assert sorted(streams) == [0, 1]
+        with pytest.raises(ValueError, match="elsewhere than its samples"):
+            Run(1, 1, streams=2).load(pickle.loads(state))
 
 
 def test_a_state_that_contradicts_its_samples_is_refused() -> None:

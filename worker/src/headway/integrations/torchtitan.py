@@ -27,6 +27,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.tensor import DTensor
 from torchtitan.components.checkpointer import DATALOADER, AsyncMode, CheckpointManager
+from torchtitan.components.dataloader import DataloaderExhaustedError
 from torchtitan.components.loss import IGNORE_INDEX, ChunkedLossWrapper
 from torchtitan.trainer import Trainer
 
@@ -97,8 +98,8 @@ def follow(
 
 
 class _Following:
-    """One trainer. A step: forward_backward_step for each micro-batch, or for a pipeline's; clipping, the optimizer;
-    should_continue_training."""
+    """One trainer. A step is train_step (its data; forward_backward_step for each micro-batch, or for a pipeline's;
+    clipping, the optimizer), its own checkpoint, validation, should_continue_training."""
 
     def __init__(
         self, trainer: Any, environment: Environment, every: int, live: bool, scale_learning_rate: bool
@@ -112,6 +113,7 @@ class _Following:
         self._losses: list[Tensor] = []
         self._labels: list[Tensor] = []
         self._own_interval, self._interval = False, sys.maxsize
+        self._finite, self._out_of_data = False, False
 
     def look_at(self, config: Any) -> None:
         """ValueError names what cannot be followed, before anything is built."""
@@ -137,6 +139,7 @@ class _Following:
                 raise UnknownLayout(
                     f"the noise under torchtitan's {name} cannot be measured: run it untouched by headway.watch"
                 )
+        self._finite = not getattr(config.dataloader, "infinite", False)
         if self._environment.checkpoint_dir is not None or self._environment.resume_path is not None:
             # Its own interval counts only where its author wanted one.
             self._own_interval, checkpoint.enable = checkpoint.enable, True
@@ -144,8 +147,11 @@ class _Following:
     def attach(self) -> None:
         """The model is parallelised, and no checkpoint is loaded yet."""
         trainer = self._trainer
-        for name in ("forward_backward_step", "should_continue_training", "train"):
+        for name in ("forward_backward_step", "train_step", "should_continue_training", "train"):
             setattr(trainer, name, getattr(self, f"_{name}")(getattr(trainer, name)))
+        if trainer.config.validator.enable:
+            due = trainer.validator.should_validate
+            trainer.validator.should_validate = lambda step: due(step) and not self._asked.stop
         checkpointer = trainer.checkpointer
         if self._environment.checkpoint_dir is not None:
             # What it saves between become the job's checkpoints, and only the last stays its own.
@@ -199,31 +205,53 @@ class _Following:
             self._rates = [ScaledLearningRate(each) for each in trainer.optimizers.optimizers]
         return reporter
 
-    def _should_continue_training(self, should_continue: Callable[[], bool]) -> Callable[[], bool]:
-        """Between steps. Every rank was told the same, so all save, stop and take another batch together."""
+    def _train_step(self, train_step: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Replicas whose data end do so together, and what is asked is saved before a validation, which may be long.
+        Every rank was told the same, so all save."""
 
-        def between() -> bool:
+        def stepping(batches: Any) -> None:
             trainer, reporter = self._trainer, self._reporter
-            if reporter is None:
-                self._reporter = self._begin()
-                return should_continue()
+            assert reporter is not None, "training has begun"
+            train_step(iter(self._draw(batches, reporter)) if self._finite else batches)
             if reporter.step != trainer.step:
                 raise RuntimeError(f"torchtitan is at step {trainer.step} after {reporter.step} steps were heard")
-            goes_on = should_continue() and not self._asked.stop
+            goes_on = trainer.step < trainer.config.training.steps and not self._asked.stop
             if self._asked.save or (goes_on and trainer.step % self._interval == 0):
                 reporter.save_together(self._write)
-            if self._asked.configure is not None and self._live:
+
+        return stepping
+
+    def _draw(self, batches: Any, reporter: StepReporter) -> list[Any]:
+        trainer = self._trainer
+        count = trainer.gradient_accumulation_steps * trainer.num_pipeline_parallel_microbatches
+        try:
+            drawn: list[Any] = trainer.dataloader.draw(
+                batches,
+                count,
+                lambda over: reporter.meter.sum_over_world([float(over)])[0] > 0.0,
+                DataloaderExhaustedError,
+            )
+        except DataloaderExhaustedError:
+            self._out_of_data = True
+            raise
+        return drawn
+
+    def _should_continue_training(self, should_continue: Callable[[], bool]) -> Callable[[], bool]:
+        """Between steps. Every rank was told the same, so all stop and take another batch together."""
+
+        def between() -> bool:
+            if self._reporter is None:
+                self._reporter = self._begin()
+            elif self._asked.configure is not None and self._live:
                 self._take(self._asked.configure)
-            return goes_on
+            return should_continue() and not self._asked.stop
 
         return between
 
     def _take(self, asked: headway.Configure) -> None:
-        """Another batch from the next step on. What does not divide is a mistake of the sender."""
+        """Another batch from the next step on."""
         accumulation = asked.configuration.accumulation()
-        if accumulation is None:
-            print(f"ignored an impossible {asked.configuration}", file=sys.stderr, flush=True)
-            return
+        assert accumulation is not None, "the reporter passes on what divides"
         self._trainer.dataloader.micro_batch = asked.configuration.micro_batch
         self._trainer.gradient_accumulation_steps = accumulation
         for rate in self._rates:
@@ -236,6 +264,9 @@ class _Following:
             train()
             if self._reporter is None:
                 return
+            if self._out_of_data:  # torchtitan saves its last step only where training.steps are reached
+                self._trainer.step = self._reporter.step  # one was begun
+                self._trainer.checkpointer.save(self._trainer.step, last_step=True)
             self._reporter.finished()
             if self._asked.stop:
                 code = self._reporter.stopped()
@@ -272,8 +303,13 @@ class _Following:
             tokens = torch.stack([(each != IGNORE_INDEX).sum() for each in self._labels]).tolist()
             scales = [each / float(of_all) for each in tokens]
             norm = gradient_norm(reporter.meter)
-            gradients.end_step()
+            gradients.end_step(len(self._labels))
         self._asked = reporter.end_step(loss, len(self._labels), scales, norm, tokens=tokens)
+        if reporter.samples_seen != trainer.dataloader.samples_seen:
+            raise RuntimeError(
+                f"{trainer.dataloader.samples_seen} samples were read, and {reporter.samples_seen} told, by step"
+                f" {reporter.step}: another batch was trained on than the scheduler knows of"
+            )
 
     def _write(self, directory: Path) -> None:
         """This rank's part of a checkpoint, as torchtitan writes it."""

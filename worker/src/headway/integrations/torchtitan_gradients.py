@@ -3,13 +3,14 @@
 Its modules compute with plain tensors (its default `spmd_backend`): of a parameter that FSDP2 has gathered, only the
 sharded one still says how it is cut over tensor-parallel ranks. What is not cut there gets one term of its gradient on
 each of them, under sequence parallelism. And a loss that is taken in chunks of the sequence runs backward through the
-head once for each. Nothing here needs torchtitan.
+head once for each, which cannot be told apart where the embedding has the same weight. Nothing here needs torchtitan.
 """
 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+import sys
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ import torch.distributed
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from headway import said
 from headway.torch import NoiseMeter
 from headway.torch.ranks import as_dtensor
 from headway.torch.summed import whole
@@ -25,6 +27,12 @@ from headway.torch.unsharded import watch
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
+
+
+TIED = (
+    "the head shares its weight with another module (weight tying) under ChunkedLossWrapper, so that nobody can tell"
+    " the gradients of its chunks from the other's. Train without weight tying, or with CrossEntropyLoss, to have it"
+)
 
 
 class Gradients:
@@ -39,19 +47,30 @@ class Gradients:
         self._head, self._chunks = head, chunks
         self._deaf = False
         self._cut: dict[int, bool] = {}
-        self._sums: dict[int, tuple[int, Tensor]] = {}
+        # Of heads: how many chunks were heard of a micro-batch, their sum, and in how many ranks it is.
+        self._sums: dict[int, tuple[nn.Parameter, int, Tensor, int]] = {}
+        self._tied = head is not None and _shared(head, modules)
         self._terms: dict[int, tuple[nn.Parameter, list[Tensor]]] = {}
         if len(self._ranks) > 1:
             watch(modules, self._note)
 
     def attach(self, meter: NoiseMeter) -> None:
-        """From now on the meter hears what is put together here."""
+        """From now on the meter hears what is put together here. Of a tied head nothing, which is said once: no step is
+        measured."""
+        if self._tied:
+            said.once(TIED, f"no noise is measured: {TIED}")
+            meter._every, meter._steps = sys.maxsize, 1
         heard: Any = meter._heard
         self._hear = heard.hear
         heard.hear = self._listen
 
-    def end_step(self) -> None:
+    def end_step(self, micro_batches: int) -> None:
         """Sums the terms, on every rank, before the meter measures."""
+        sums, self._sums = self._sums, {}
+        for key, (parameter, _, total, copies) in sums.items():
+            # Other chunks than were said: it has to count them wrong, and take no sample.
+            for _ in range(micro_batches + 1):
+                self._hear(parameter, key, total, copies)
         terms, self._terms = self._terms, {}
         for key, (parameter, parts) in terms.items():
             assert self._tensor is not None, "terms come of tensor parallelism"
@@ -83,16 +102,23 @@ class Gradients:
         if self._deaf:
             return
         if self._head is not None and any(parameter is each for each in self._head.parameters()):
-            count, total = self._sums.pop(key, (0, torch.zeros((), device=piece.device)))
-            piece = total + piece
+            wide = torch.promote_types(piece.dtype, torch.float32)
+            _, count, total, _ = self._sums.pop(key, (None, 0, torch.zeros_like(piece, dtype=wide), 0))
+            piece = total.add_(piece)
             if count + 1 < self._chunks:
-                self._sums[key] = (count + 1, piece)
+                self._sums[key] = (parameter, count + 1, piece, copies)
                 return
         cut = self._cut.get(key)
         if cut is False:
             self._terms.setdefault(key, (parameter, []))[1].append(piece.to(torch.float32, copy=True))
         else:
             self._hear(parameter, key, piece, 1 if cut else copies)
+
+
+def _shared(head: nn.Module, modules: list[nn.Module]) -> bool:
+    """Whether a parameter of the head has another name besides."""
+    times = Counter(id(each) for module in modules for _, each in module.named_parameters(remove_duplicate=False))
+    return any(times[id(each)] > 1 for each in head.parameters())
 
 
 def gradient_norm(meter: NoiseMeter) -> float:

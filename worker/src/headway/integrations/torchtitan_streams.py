@@ -61,6 +61,28 @@ class Streams:
                     return
             yield _together(drawn)
 
+    def draw(
+        self,
+        batches: Iterator[Sequence],
+        count: int,
+        any_replica: Callable[[bool], bool],
+        ended: type[Exception] = StopIteration,
+    ) -> list[Sequence]:
+        """A step's `count` micro-batches, if every replica has as many: `any_replica` says whether what one gives holds
+        of any, on each of them. Else raises `ended`, which `batches` do at their end, on all of them, and the place is
+        where the step began."""
+        before, over = self._own, False
+        drawn: list[Sequence] = []
+        try:
+            for _ in range(count):
+                drawn.append(next(batches))
+        except ended:
+            over = True
+        if any_replica(over):
+            self._own = before
+            raise ended
+        return drawn
+
     def state_dict(self) -> dict[str, Any]:
         """Between steps, on every replica."""
         own = {}
@@ -68,7 +90,8 @@ class Streams:
             count = self._count(stream, self.samples_seen)
             if stream in self._loaders or count > self._drawn.get(stream, 0):
                 self._advance(stream, count)
-                own[stream] = pickle.dumps((count, self._loaders[stream].state_dict()))
+                # At the end of the data it may be further: a step that not all could make was drawn.
+                own[stream] = pickle.dumps((self._drawn[stream], self._loaders[stream].state_dict()))
             elif stream in self._saved:
                 own[stream] = self._saved[stream]
         states = {stream: state for each in self._gather(own) for stream, state in each.items()}
