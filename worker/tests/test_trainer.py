@@ -188,7 +188,7 @@ def test_shared_sequences_and_spread_experts_are_trained_as_launched(runs: Runs)
     ("variables", "complaint"),
     [
         ({"HEADWAY_OFFLOAD": "disk"}, "to the host and not to disks"),
-        ({"HEADWAY_EP": "2"}, "ep 2 does not divide 0 experts and dp x cp 2"),
+        ({"HEADWAY_EP": "2"}, "ep 2 does not divide 0 experts and dp x cp x tp 2"),
     ],
 )
 def test_what_it_cannot_do_is_refused_by_name(
