@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,27 +18,27 @@ from headway.torch import NoiseMeter
 from headway.torch.squares import Unmeasured
 
 
-class Heard:
-    """A meter's ears."""
+class Ears:
+    """A meter's."""
 
     def __init__(self) -> None:
         self.pieces: list[tuple[int, list[float], int]] = []
         self.dtypes: set[torch.dtype] = set()
+        self.hear: Any = self._keep
 
-    def hear(self, parameter: nn.Parameter, key: int, piece: Tensor, copies: int) -> None:
+    def hear_through(self, listener: Any) -> Any:
+        heard, self.hear = self.hear, listener
+        return heard
+
+    def _keep(self, parameter: nn.Parameter, key: int, piece: Tensor, copies: int) -> None:
         self.dtypes.add(piece.dtype)
         self.pieces.append((key, piece.flatten().tolist(), copies))
 
 
-def meter() -> Any:
-    return SimpleNamespace(_heard=Heard())
-
-
 def test_the_chunks_of_a_loss_are_one_gradient_of_its_head() -> None:
     head, body = nn.Linear(2, 1, bias=False), nn.Parameter(torch.zeros(1))
-    gradients, told = Gradients([head], None, head, chunks=2), meter()
-    heard = told._heard
-    gradients.attach(told)
+    gradients, heard = Gradients([head], None, head, chunks=2), Ears()
+    gradients.attach(heard)
     gradients.deaf_to(heard.hear)(head.weight, 7, torch.full((1, 2), 100.0), 1)
     for micro_batch in (1.0, 10.0):
         for chunk in (1.0, 2.0):
@@ -51,9 +50,8 @@ def test_the_chunks_of_a_loss_are_one_gradient_of_its_head() -> None:
 
 def test_chunks_are_summed_in_single_precision() -> None:
     head = nn.Linear(1, 1, bias=False, dtype=torch.bfloat16)
-    gradients, told = Gradients([head], None, head, chunks=3), meter()
-    heard = told._heard
-    gradients.attach(told)
+    gradients, heard = Gradients([head], None, head, chunks=3), Ears()
+    gradients.attach(heard)
     for chunk in (256.0, 1.0, 1.0):
         heard.hear(head.weight, 7, torch.full((1, 1), chunk, dtype=torch.bfloat16), 1)
     assert heard.dtypes == {torch.float32}
@@ -104,9 +102,8 @@ def test_a_head_that_is_not_tied_is_measured() -> None:
 def two_ranks() -> list[tuple[int, list[float], int]]:
     rank = torch.distributed.get_rank()
     mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("fsdp", "tp"))
-    gradients, told = Gradients([], mesh["tp"].get_group()), meter()
-    heard = told._heard
-    gradients.attach(told)
+    gradients, heard = Gradients([], mesh["tp"].get_group()), Ears()
+    gradients.attach(heard)
     matrix, gain, whole = (nn.Parameter(torch.zeros(1)) for _ in range(3))
     for parameter, over_tensor in ((matrix, Shard(0)), (gain, Replicate()), (whole, Replicate())):
         placed = distribute_tensor(torch.zeros(2), mesh, [Replicate(), over_tensor])

@@ -107,8 +107,6 @@ pub struct LiveNumbers {
     pub goodput: Option<TokensPerSecond>,
     /// GNS φ in tokens.
     pub noise_scale: Option<f64>,
-    /// Standard error of ln φ.
-    pub noise_error: Option<f64>,
     /// Within what φ lies at 95 %, in tokens; also where it is not known well enough to be told.
     pub noise_interval: Option<Interval>,
     /// Reference tokens, including those since the last checkpoint.

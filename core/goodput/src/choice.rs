@@ -156,10 +156,8 @@ impl<'a> Search<'a> {
     fn barely_fitting(&mut self, room: &Room<'_>, degrees: Layout) -> ByMicroBatch {
         let (all, range) = (self.known.executions(room, degrees), self.model.training.batch);
         let may_fit = |group: &&Group, micro_batch: Sequences| {
-            let quantum = u64::from(degrees.dp) * micro_batch.0;
-            let count = range.min.0.div_ceil(quantum).max(1);
-            let (layout, global_batch) = (group.least(degrees), Sequences(count * quantum));
-            self.fits(&Configuration { layout, micro_batch, global_batch }, count)
+            let (at, count) = group.smallest(degrees, micro_batch, range);
+            self.fits(&at, count)
         };
         let each = self.micro_batches().map(|micro_batch| {
             let may = all.all.iter().filter(|group| may_fit(group, micro_batch)).cloned();

@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use headway_types::{Execution, Layout, Offload, Recompute, Schedule, Sharding};
+use headway_types::spec::BatchRange;
+use headway_types::{Configuration, Execution, Layout, Offload, Recompute, Schedule, Sequences, Sharding};
 use strum::VariantArray;
 
 /// See the module.
@@ -29,6 +30,15 @@ impl Group {
 
     pub fn ordered(&self, degrees: Layout, (vpp, schedule): Order) -> Layout {
         Layout { execution: Execution { vpp, schedule, ep: degrees.execution.ep, ..self.plainest }, ..degrees }
+    }
+
+    /// The configuration at a micro-batch that needs least, and its micro-batches: as few as the range allows. Its batch may be beyond the range, where
+    /// one micro-batch of each replica is.
+    pub fn smallest(&self, degrees: Layout, micro_batch: Sequences, range: BatchRange) -> (Configuration, u64) {
+        let quantum = u64::from(degrees.dp) * micro_batch.0;
+        let count = range.min.0.div_ceil(quantum).max(1);
+        let (layout, global_batch) = (self.least(degrees), Sequences(count * quantum));
+        (Configuration { layout, micro_batch, global_batch }, count)
     }
 
     pub fn chunks(&self) -> u32 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_types::spec::BatchRange;
-use headway_types::{Configuration, Execution, Layout, Sequences};
+use headway_types::{Execution, Layout, Sequences};
 
 use crate::batches::batch_grid;
 use crate::fitting::Fitting;
@@ -151,10 +151,8 @@ impl Sieve {
         for micro_batch in micro_batches {
             let may_fit = |group: &Group, doublings: u8| {
                 let dp = if alone { 1 } else { (2 << doublings) - 1 };
-                let quantum = u64::from(dp) * micro_batch.0;
-                let count = range.min.0.div_ceil(quantum).max(1);
-                let (layout, global_batch) = (group.least(Layout { dp, ..degrees }), Sequences(count * quantum));
-                memory.may_fit(&Configuration { layout, micro_batch, global_batch }, count, within)
+                let (at, count) = group.smallest(Layout { dp, ..degrees }, micro_batch, range);
+                memory.may_fit(&at, count, within)
             };
             let most = (range.max.0 / micro_batch.0).max(1).ilog2().min(u32::BITS - 2) as u8;
             let most = if alone { 0 } else { most };

@@ -199,7 +199,7 @@ impl Searches {
         let list = best.as_ref().filter(|_| asked_before && !unlikely);
         let list = list.and_then(|best| Shortlist::around(&mut search, gpus, nodes, best));
         let Some((_, configuration)) = best.and_then(|best| best.found.into_iter().next()) else {
-            let peaks = if asked_before { nothing_fits(&search, gpus, nodes) } else { None };
+            let peaks = if asked_before { nothing_fits(&mut search, gpus, nodes) } else { None };
             return Some((Found::Nothing { peaks }, false));
         };
         let again = Again::new(model, &self.class, (gpus, nodes), configuration, list)?;

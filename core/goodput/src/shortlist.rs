@@ -259,24 +259,20 @@ impl Shortlist {
 }
 
 /// Bounds within which no configuration of an allocation fits, where that is so.
-pub(crate) fn nothing_fits(search: &Search<'_>, gpus: GpuCount, nodes: NodeCount) -> Option<PeakBounds> {
+pub(crate) fn nothing_fits(search: &mut Search<'_>, gpus: GpuCount, nodes: NodeCount) -> Option<PeakBounds> {
     let (room, peaks) = (search.room(gpus, nodes), search.memory.bounds(PEAKS[0])?);
     let range = search.model.training.batch;
     // Memory only grows with the micro-batch and with the number of them.
-    let least = |layout: Layout| Entry::least(layout, range);
-    let mut layouts = room.degrees().into_iter().flat_map(|degrees| room.executions(degrees));
-    let may = layouts.any(|layout| least(layout).is_some_and(|(at, many)| search.memory.may_fit(&at, many, &peaks)));
+    let may = room.degrees().into_iter().any(|degrees| {
+        search.known.executions(&room, degrees).all.iter().any(|group| {
+            let (at, count) = group.smallest(degrees, Sequences(1), range);
+            at.global_batch <= range.max && search.memory.may_fit(&at, count, &peaks)
+        })
+    });
     (!may).then_some(peaks)
 }
 
 impl Entry {
-    /// The configuration of a layout that needs least, with its micro-batches.
-    fn least(layout: Layout, range: BatchRange) -> Option<(Configuration, u64)> {
-        let (micro_batch, quantum) = (Sequences(1), u64::from(layout.dp));
-        let global_batch = *batch_grid(range, quantum * interleaved(layout)).first()?;
-        Some((Configuration { layout, micro_batch, global_batch }, global_batch.0 / quantum))
-    }
-
     fn quantum(&self) -> u64 {
         u64::from(self.layout.dp) * self.micro_batch.0
     }

@@ -56,10 +56,10 @@ impl Engine {
         }
         let before = seen.live.progress;
         let efficiency = seen.model.as_ref().map(|model| model.efficiency(report.configuration.global_batch));
-        let noise = seen.model.as_ref().and_then(|model| model.noise_scale());
         seen.live.fold(row, &report, fresh, efficiency);
-        (seen.live.noise_scale, seen.live.noise_error) = noise.unzip();
-        seen.live.noise_interval = seen.model.as_ref().and_then(|model| model.noise_interval());
+        let model = seen.model.as_ref();
+        seen.live.noise_scale = model.and_then(|model| model.noise_scale()).map(|(phi, _)| phi);
+        seen.live.noise_interval = model.and_then(|model| model.noise_interval());
         let former = in_hand && ordered.is_some_and(|layout| layout != report.configuration.layout);
         seen.former_layout_since = former.then(|| seen.former_layout_since.unwrap_or(self.facts.now));
         if seen.reported != Some(report.configuration) {

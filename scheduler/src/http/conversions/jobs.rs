@@ -190,7 +190,7 @@ fn with_numbers(job: v1::Job, record: &Job, live: &LiveNumbers) -> v1::Job {
         goodput_tokens_per_second: live.goodput.and_then(|rate| finite(rate.0)),
         efficiency: live.efficiency.and_then(finite),
         noise_scale_tokens: live.noise_scale.and_then(finite),
-        noise_error: live.noise_error.and_then(finite),
+        noise_error: live.noise_scale.and(live.noise_interval).and_then(|interval| finite(interval.log_error())),
         noise_low_tokens: live.noise_interval.and_then(|interval| finite(interval.low)),
         noise_high_tokens: live.noise_interval.and_then(|interval| interval.high).and_then(finite),
         loss: live.loss.and_then(finite).or(job.loss),

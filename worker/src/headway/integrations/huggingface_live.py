@@ -7,7 +7,6 @@ given one batch for each step, and that batch's micro-batches are taken here. Th
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -64,11 +63,9 @@ class Live:
         self._reporter = reporter
 
     def take(self, configuration: Configuration) -> None:
-        """From the next step on. What does not divide is a mistake of the sender."""
+        """From the next step on."""
         accumulation = configuration.accumulation()
-        if accumulation is None:
-            print(f"ignored an impossible {configuration}", file=sys.stderr, flush=True)
-            return
+        assert accumulation is not None, "the reporter ignores what does not divide"
         self.micro_batch, self.accumulation = configuration.micro_batch, accumulation
         self._changed = True
 

@@ -27,7 +27,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 import headway
 from headway import sdk
 from headway.environment import Environment
-from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter, Summed, UnknownLayout
+from headway.integrations.refused import refuse, refuse_degrees
+from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter, Summed
 
 KNOWN = "0.16.1"
 TRACKER = "latest_checkpointed_iteration.txt"
@@ -334,14 +335,8 @@ def _look_at(args: Any) -> None:
         ),
         "it would load others than the job's: leave out --non-persistent-ckpt-type": args.non_persistent_ckpt_type,
     }
-    for why, holds in refused.items():
-        if holds:
-            raise ValueError(f"headway cannot follow this Megatron: {why}")
-    for name in ("context_parallel_size", "expert_model_parallel_size"):
-        if getattr(args, name) > 1:
-            raise UnknownLayout(
-                f"the noise under Megatron's {name} cannot be measured: run it untouched by headway.watch"
-            )
+    refuse("Megatron", refused)
+    refuse_degrees("Megatron", args, "context_parallel_size", "expert_model_parallel_size")
 
 
 if __name__ == "__main__":

@@ -34,9 +34,10 @@ from torchtitan.trainer import Trainer
 import headway
 from headway import sdk
 from headway.environment import Environment
+from headway.integrations.refused import refuse, refuse_degrees
 from headway.integrations.torchtitan_gradients import Gradients, gradient_norm
 from headway.integrations.torchtitan_streams import Streams
-from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter, UnknownLayout
+from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter
 
 KNOWN = "0.3.0"
 STREAMS = 64
@@ -131,14 +132,8 @@ class _Following:
                 self._live and parallel.pipeline_parallel_degree > 1
             ),
         }
-        for why, holds in refused.items():
-            if holds:
-                raise ValueError(f"headway cannot follow this torchtitan: {why}")
-        for name in ("context_parallel_degree", "expert_parallel_degree"):
-            if getattr(parallel, name) > 1:
-                raise UnknownLayout(
-                    f"the noise under torchtitan's {name} cannot be measured: run it untouched by headway.watch"
-                )
+        refuse("torchtitan", refused)
+        refuse_degrees("torchtitan", parallel, "context_parallel_degree", "expert_parallel_degree")
         self._finite = not getattr(config.dataloader, "infinite", False)
         if self._environment.checkpoint_dir is not None or self._environment.resume_path is not None:
             # Its own interval counts only where its author wanted one.

@@ -9,7 +9,6 @@ head once for each, which cannot be told apart where the embedding has the same 
 from __future__ import annotations
 
 import math
-import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ import torch.distributed
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from headway import said
 from headway.torch import NoiseMeter
 from headway.torch.ranks import as_dtensor
 from headway.torch.summed import whole
@@ -58,11 +56,8 @@ class Gradients:
         """From now on the meter hears what is put together here. Of a tied head nothing, which is said once: no step is
         measured."""
         if self._tied:
-            said.once(TIED, f"no noise is measured: {TIED}")
-            meter._every, meter._steps = sys.maxsize, 1
-        heard: Any = meter._heard
-        self._hear = heard.hear
-        heard.hear = self._listen
+            meter.give_up(TIED)
+        self._hear = meter.hear_through(self._listen)
 
     def end_step(self, micro_batches: int) -> None:
         """Sums the terms, on every rank, before the meter measures."""
@@ -123,5 +118,5 @@ def _shared(head: nn.Module, modules: list[nn.Module]) -> bool:
 
 def gradient_norm(meter: NoiseMeter) -> float:
     """Of what lies in `p.grad`, which is the step's mean gradient where the sum over replicas is."""
-    (square,) = meter.sum_over_world([], [meter._mean_square()])
+    (square,) = meter.sum_over_world([], [meter.mean_square()])
     return math.sqrt(square)

@@ -8,14 +8,16 @@ reduced, so the small batch is the micro-batch in every layout.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
 import torch.distributed
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from headway import said
 from headway.noise import NoiseSample
 from headway.torch.agreement import Agreement
 from headway.torch.heard import Heard
@@ -54,6 +56,10 @@ COMPLAINTS = {
     Unmeasured.NOT_AVERAGED: "{amiss}. Measure once gradients are averaged over replicas; where a gradient is a term of"
     " a sum, mark it with parameter.sequence_parallel = True or give summed=",
 }
+
+
+Hear: TypeAlias = Callable[[nn.Parameter, int, Tensor, int], None]
+"""Of a parameter, under its key, a micro-batch's gradient here, and how many ranks of the replica hold a copy."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +103,12 @@ class NoiseMeter:
         self._summed = all_summed(self._parameters, self.ranks, summed)
         self._terms = {id(parameter) for each in self._summed for parameter in each.parameters}
         self._heard = Heard(self.ranks, self._summed, self._device)
+        self._hear: Hear = self._heard.hear
         self._agreement = Agreement(trained, self.ranks, self._device)
         # Its flat parameters are shards that nothing marks: such scripts train on without noise.
         self._flattened = any(type(each).__name__ == "FullyShardedDataParallel" for each in _within(modules))
         self._steps = 0
+        self._given_up = False
         self._complained: set[Unmeasured] = set()
         self._contradiction = Contradiction()
         self.not_finite = 0
@@ -118,7 +126,18 @@ class NoiseMeter:
     @property
     def measuring(self) -> bool:
         """Whether this step's noise is measured."""
-        return self._steps % self._every == 0
+        return not self._given_up and self._steps % self._every == 0
+
+    def give_up(self, why: str) -> None:
+        """Measures no step from now on, which is said once."""
+        self._given_up = True
+        said.once(why, f"no noise is measured: {why}")
+
+    def hear_through(self, listener: Hear) -> Hear:
+        """For frameworks whose gradients have to be put together first: `listener` gets what is heard from now on.
+        Returns what it is to pass them on to."""
+        heard, self._hear = self._hear, listener
+        return heard
 
     @property
     def share(self) -> float:
@@ -176,7 +195,7 @@ class NoiseMeter:
         compared = [0.0, 0.0, 0.0] if told or self.ranks.stages > 1 else seen
         once = [value * self.share for value in sizes.sums()]
         small = self._heard.take(sizes.scales)
-        big = torch.zeros_like(small) if gradient_norm is not None else self._mean_square()
+        big = torch.zeros_like(small) if gradient_norm is not None else self.mean_square()
         sums = iter(self.sum_over_world([*map(float, flags.values()), *compared, *once, *extra], [small, big]))
         small_sum, big_sum = next(sums), next(sums)
         wrong = [why for why in flags if next(sums)]
@@ -224,7 +243,7 @@ class NoiseMeter:
 
         def hook(gradient: Tensor) -> None:
             if self.measuring:
-                self._heard.hear(parameter, key, local(placed_like(gradient.detach(), parameter)), copies)
+                self._hear(parameter, key, local(placed_like(gradient.detach(), parameter)), copies)
 
         handle: RemovableHandle = parameter.register_hook(hook)  # type: ignore[no-untyped-call]
         return handle
@@ -236,7 +255,7 @@ class NoiseMeter:
             return None
         return placed_like(gradient, parameter)
 
-    def _mean_square(self) -> Tensor:
+    def mean_square(self) -> Tensor:
         """This rank's share of the square of `p.grad`."""
         squares = Squares(self._device)
         squares.add(
