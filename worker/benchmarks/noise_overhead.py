@@ -114,7 +114,7 @@ def measure(rank: int, options: argparse.Namespace) -> None:
         "accumulator": accumulated(owned, inputs, options, gradients),
     }
     clocks = {
-        "meter": Clock((meter._heard, "hear"), (meter, "measure")),
+        "meter": Clock((meter, "_hear"), (meter, "measure")),
         "accumulator": Clock((gradients._squares, "add"), (gradients._agreement, "look"), (gradients._inputs, "take")),
     }
     seconds, within = in_turn(steps, clocks, options)
