@@ -141,6 +141,7 @@ impl AgentConfig {
             conditions: Vec::new(),
             labels: self.labels.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
+            tells_shares: true,
         })
     }
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use headway_emulation::noise::loss;
 use headway_emulation::{Random, Seed, StatedTruth};
-use headway_types::{Configuration, Generation, JobId, Layout, Sequences};
+use headway_types::{Configuration, Execution, Generation, JobId, Layout, Sequences, Shares};
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
@@ -241,9 +241,12 @@ impl Settings {
         let job: JobId = text("HEADWAY_JOB_ID")?.parse().map_err(|_| "HEADWAY_JOB_ID is no id".to_owned())?;
         let generation = Generation(number(variable, "HEADWAY_GENERATION")?.unwrap_or(0));
         let dp = count("HEADWAY_DP", count("WORLD_SIZE", 1)?)?;
-        let layout = Layout { dp, tp: count("HEADWAY_TP", 1)?, pp: count("HEADWAY_PP", 1)?, ..Layout::single() };
+        let shares = variable("HEADWAY_SHARES").map_or(Ok(Shares::EVEN), |list| list.parse());
+        let shares = shares.map_err(|error| format!("HEADWAY_SHARES: {error}"))?;
+        let execution = Execution { shares, ..Execution::PLAIN };
+        let layout = Layout { dp, tp: count("HEADWAY_TP", 1)?, pp: count("HEADWAY_PP", 1)?, execution };
         let micro_batch = Sequences(number(variable, "HEADWAY_MICRO_BATCH")?.unwrap_or(1));
-        let global_batch = number(variable, "HEADWAY_GLOBAL_BATCH")?.unwrap_or(u64::from(dp) * micro_batch.0);
+        let global_batch = number(variable, "HEADWAY_GLOBAL_BATCH")?.unwrap_or(layout.micro_batches() * micro_batch.0);
         let resumed = Sequences(number(variable, "HEADWAY_SAMPLES_SEEN")?.unwrap_or(0));
         let parameters = real("HEADWAY_EMULATED_PARAMETERS", 1e6)?;
         let noise = variable("HEADWAY_EMULATED_NOISE").unwrap_or_else(|| "8,64,20000".to_owned());

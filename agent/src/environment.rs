@@ -200,6 +200,7 @@ fn launch_variables(
         for (name, value) in execution(&configuration.layout.execution) {
             set(&format!("HEADWAY_{}", name.to_uppercase()), value);
         }
+        set("HEADWAY_SHARES", configuration.layout.execution.shares.list(configuration.layout.dp));
         set("HEADWAY_UNEVEN_STAGES", has_uneven_stages(order, &configuration.layout).to_string());
         set("HEADWAY_MICRO_BATCH", configuration.micro_batch.to_string());
         set("HEADWAY_GLOBAL_BATCH", configuration.global_batch.to_string());
@@ -235,6 +236,7 @@ fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'
         for (name, value) in execution(&configuration.layout.execution) {
             set(name, value);
         }
+        set("shares", configuration.layout.execution.shares.list(configuration.layout.dp));
         set("uneven_stages", has_uneven_stages(order, &configuration.layout).to_string());
         set("micro_batch", configuration.micro_batch.to_string());
         set("global_batch_sequences", configuration.global_batch.to_string());
@@ -264,9 +266,9 @@ fn placeholders(order: &LaunchOrder, port: u16, host: &Host<'_>, share: &Share<'
     values
 }
 
-/// What a layout is beyond dp, tp and pp, by name.
+/// What a layout is beyond dp, tp and pp, by name, but for what replicas share out.
 fn execution(execution: &Execution) -> [(&'static str, String); 8] {
-    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
+    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload, shares: _ } = execution;
     [
         ("cp", cp.to_string()),
         ("ep", ep.to_string()),
@@ -309,7 +311,7 @@ fn visible_devices(inventory: &NodeInventory, share: &Share<'_>) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use headway_types::{CheckpointRef, Configuration, Sequences};
+    use headway_types::{CheckpointRef, Configuration, Sequences, Shares};
 
     use super::*;
     use crate::node::tests::fixture;
@@ -355,6 +357,24 @@ mod tests {
         let lasting = member.lasting.unwrap();
         let names: Vec<&str> = lasting.keys().map(String::as_str).collect();
         assert_eq!(names, ["GLOO_SOCKET_IFNAME", "MINE", "OMP_NUM_THREADS", "PATH", "PYTHONUNBUFFERED"]);
+    }
+
+    #[test]
+    fn a_script_is_told_what_each_replica_does() {
+        let inventory = fixture::inventory(2);
+        let mut order = fixture::order(&inventory, 3, "echo {shares}");
+        let inherited = BTreeMap::new();
+        let (socket, headway) = (Path::new("/run/s"), Path::new("/bin/headway"));
+        let host = Host { inventory: &inventory, socket, python: "py", headway, inherited: &inherited };
+        for (shares, told) in [(Shares::EVEN, "1,1,1,1"), (Shares { slower: 2, faster: 3, of_faster: 1 }, "2,2,2,3")] {
+            let layout = Layout { dp: 4, execution: Execution { shares, ..Execution::PLAIN }, ..Layout::single() };
+            order.configuration =
+                Some(Configuration { layout, micro_batch: Sequences(1), global_batch: Sequences(36) });
+            let share = Share::of(&order, inventory.node).unwrap();
+            let member = super::members(&order, &share, 4242, "s3cret", &host).unwrap().remove(0);
+            assert_eq!(member.variables.get("HEADWAY_SHARES").map(String::as_str), Some(told));
+            assert_eq!(member.argv, ["sh", "-c", &format!("echo {told}")]);
+        }
     }
 
     #[test]

@@ -89,6 +89,7 @@ impl Group {
             emulated: None,
             fabric: Fabric { domain: "rack".into() },
             stated: self.stated(),
+            ahead: None,
         }
     }
 

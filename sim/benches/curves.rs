@@ -133,6 +133,7 @@ fn curves(execution: ExecutionLimits) -> (f64, usize) {
                     emulated: None,
                     fabric: Fabric { domain: "pod".into() },
                     stated: None,
+                    ahead: None,
                 };
                 model.curve(&class, &range).points.iter().filter(|point| point.offer.is_ok()).count()
             })

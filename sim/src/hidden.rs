@@ -1,11 +1,9 @@
 //! Gangs that follow the hidden truth of `core/emulation` instead of its linear one, as those of `gang` do: this is its shell in virtual time, as the
 //! emulated fleet is in wall time. Evidence is gathered with them; histories full of faults use the linear truth.
 
-use std::collections::BTreeSet;
-
 use headway_emulation::{Hearing, Mishap, Mishaps, Nature, Progress, Run, RunEvent, Said, Seed, Setting, Workload};
 use headway_node::{Exit, Signal, WorkerMessage, WorkerOrder};
-use headway_types::{CheckpointRef, Fault, NodeClass, Seconds, StepReport};
+use headway_types::{CheckpointRef, Fault, NodeClass, NodeCount, Seconds, StepReport};
 
 use crate::clock::START;
 use crate::deed::{Comeback, Deed};
@@ -48,8 +46,9 @@ impl World<'_> {
     pub fn begin_hidden(&mut self, key: Key, workload: Workload) -> Result<(), String> {
         let Some(gang) = self.gangs.get(&key) else { return Ok(()) };
         let indexes = gang.order.placement.slices().iter().filter_map(|slice| self.node_index(slice.node));
-        let classes: BTreeSet<NodeClass> = indexes.map(|index| self.nodes[index].inventory.class()).collect();
-        let Some(class) = headway_emulation::slowest(&classes) else { return Ok(()) };
+        let classes: Vec<NodeClass> = indexes.map(|index| self.nodes[index].inventory.class()).collect();
+        let each = classes.iter().map(|class| (class, NodeCount(1)));
+        let Some(class) = headway_emulation::of_gang(each) else { return Ok(()) };
         let world = &self.scenario.hidden;
         let resumed = gang.order.resume.as_ref().map(|from| (from.generation, from.samples_seen));
         let progress = resumed

@@ -1,13 +1,15 @@
 //! The loop of a fleet: inputs of all sessions and moments of the one queue, one at a time. It is to its nodes what
 //! the launcher and the workers are to a real one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headway_api::agent::{AgentToScheduler, LogChunk, LogRequest};
 use headway_emulation::{MishapRates, Mishaps, Nature, Progress, Random, Run, RunEvent, Seed, Setting};
 use headway_node::{NodeAction, NodeEvent};
-use headway_types::{Fault, Generation, LaunchOrder, NodeClass, NodeId, NodeSlice, Seconds, Term, Timestamp};
+use headway_types::{
+    Fault, Generation, LaunchOrder, NodeClass, NodeCount, NodeId, NodeSlice, Seconds, Term, Timestamp,
+};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -236,9 +238,10 @@ impl Emulation {
             };
             let nodes = order.placement.slices().iter().map(number).collect::<Result<Vec<usize>, Fault>>()?;
             let workload = workload::read(self.seed, &order).map_err(Fault::of_job)?;
-            let classes: BTreeSet<NodeClass> = nodes.iter().map(|node| self.nodes[*node].inventory().class()).collect();
+            let classes: Vec<NodeClass> = nodes.iter().map(|node| self.nodes[*node].inventory().class()).collect();
             let unlike = || Fault::of_infrastructure("its nodes are of kinds that cannot be compared");
-            let class = headway_emulation::slowest(&classes).ok_or_else(unlike)?;
+            let each = classes.iter().map(|class| (class, NodeCount(1)));
+            let class = headway_emulation::of_gang(each).ok_or_else(unlike)?;
             let setting = Setting {
                 seed: self.seed,
                 job: self.seed.about(order.job.0.as_bytes()),

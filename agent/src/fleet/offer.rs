@@ -115,6 +115,7 @@ pub(super) fn inventory(
         conditions: Vec::new(),
         labels: labels.clone(),
         agent_version: format!("{} (emulated)", env!("CARGO_PKG_VERSION")),
+        tells_shares: true,
     }
 }
 

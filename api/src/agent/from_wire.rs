@@ -12,7 +12,7 @@ use headway_types::{
     AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
     GroupOutcome, GroupPhase, Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Offload, Seconds, Sequences,
-    Serial, StatedDevice, StepReport, StopMode, Term, Tokens,
+    Serial, Shares, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogMark, LogRequest, SchedulerToAgent, Secrets, WireError, wire};
@@ -264,6 +264,7 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         isolated: inventory.isolated,
         not_isolated_reason: Some(inventory.not_isolated_reason).filter(|reason| !reason.is_empty()),
         agent_version: inventory.agent_version,
+        tells_shares: inventory.tells_shares,
         // A newer agent's condition is nothing this version could act on.
         conditions: inventory.conditions.into_iter().filter_map(condition).collect(),
         stated: inventory.stated.map(stated).transpose()?,
@@ -452,6 +453,10 @@ fn configuration(configuration: wire::Configuration) -> Read<Configuration> {
     if [layout.dp, layout.tp, layout.pp, execution.cp, execution.ep, execution.vpp].contains(&0) {
         return unknown("degree of parallelism", "0".to_owned());
     }
+    let shares = execution.shares;
+    if !shares.are_sound(layout.dp) {
+        return unknown("shares of replicas", format!("{shares:?}"));
+    }
     Ok(Configuration {
         layout: Layout { dp: layout.dp, tp: layout.tp, pp: layout.pp, execution },
         micro_batch: Sequences(configuration.micro_batch),
@@ -460,7 +465,8 @@ fn configuration(configuration: wire::Configuration) -> Read<Configuration> {
 }
 
 fn execution(execution: wire::Execution) -> Read<Execution> {
-    let wire::Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
+    let wire::Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload, shares } = execution;
+    let uneven = |wire::Shares { slower, faster, of_faster }| Shares { slower, faster, of_faster };
     Ok(Execution {
         cp,
         ep,
@@ -473,6 +479,7 @@ fn execution(execution: wire::Execution) -> Read<Execution> {
             "" => Offload::default(),
             told => told.parse().or_else(|_| unknown("offload", told.to_owned()))?,
         },
+        shares: shares.map_or(Shares::EVEN, uneven),
     })
 }
 

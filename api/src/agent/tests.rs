@@ -12,8 +12,8 @@ use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Experts, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
     GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, Layout, ModelShape, NodeId, NodeInventory,
-    NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, StatedDevice, StepReport,
-    StopMode, Term, Timestamp, Tokens,
+    NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, Shares, StatedDevice,
+    StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -29,7 +29,8 @@ fn node() -> NodeId {
 }
 
 fn configuration() -> Configuration {
-    let execution = Execution { sharding: Sharding::Optimizer, sequence_parallel: true, ..Execution::PLAIN };
+    let shares = Shares { slower: 1, faster: 3, of_faster: 1 };
+    let execution = Execution { sharding: Sharding::Optimizer, sequence_parallel: true, shares, ..Execution::PLAIN };
     Configuration {
         layout: Layout { dp: 4, tp: 2, pp: 1, execution },
         micro_batch: Sequences(2),
@@ -86,6 +87,7 @@ fn inventory() -> NodeInventory {
         conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],
         labels: [("disk".to_owned(), "nvme".to_owned())].into(),
         agent_version: "0.1.0".into(),
+        tells_shares: true,
     }
 }
 

@@ -6,7 +6,7 @@ use headway_types::spec::{Command, LrScaling, NoticeTo, Precision, PrintingRank,
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
     Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice,
-    NoiseSample, Serial, StatedDevice, StepReport, StopMode, Term,
+    NoiseSample, Serial, Shares, StatedDevice, StepReport, StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
@@ -312,6 +312,7 @@ impl From<&NodeInventory> for wire::NodeInventory {
             isolated: inventory.isolated,
             not_isolated_reason: inventory.not_isolated_reason.clone().unwrap_or_default(),
             agent_version: inventory.agent_version.clone(),
+            tells_shares: inventory.tells_shares,
             conditions: inventory.conditions.iter().map(Into::into).collect(),
             shm_bytes: inventory.shm.map(|bytes| bytes.0),
             local_disk_bytes: inventory.local_disk.map(|bytes| bytes.0),
@@ -476,7 +477,8 @@ impl From<&Configuration> for wire::Configuration {
 
 impl From<&Execution> for wire::Execution {
     fn from(execution: &Execution) -> Self {
-        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = *execution;
+        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload, shares } = *execution;
+        let Shares { slower, faster, of_faster } = shares;
         Self {
             cp,
             ep,
@@ -486,6 +488,7 @@ impl From<&Execution> for wire::Execution {
             recompute: recompute.to_string(),
             sequence_parallel,
             offload: offload.to_string(),
+            shares: (!shares.are_even()).then_some(wire::Shares { slower, faster, of_faster }),
         }
     }
 }

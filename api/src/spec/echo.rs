@@ -8,6 +8,8 @@ use headway_types::spec::{
 use headway_types::{Bytes, JobSpec, Seconds, Sequences, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::training::UNEVEN_SHARES;
+
 /// The JSON form of a specification, as `read_json` reads it.
 #[must_use]
 pub fn to_json(spec: &JobSpec) -> Value {
@@ -172,6 +174,7 @@ fn written(tp: &[u32], pp: &[u32], micro_batch: Option<Sequences>, execution: &E
         ("sequence_parallel", execution.sequence_parallel.then_some(Value::Bool(true))),
         ("offload", (execution.offload != plain.offload).then(|| json!(execution.offload))),
         ("uneven_stages", execution.uneven_stages.then_some(Value::Bool(true))),
+        (UNEVEN_SHARES, execution.uneven_shares.then_some(Value::Bool(true))),
     ])
 }
 

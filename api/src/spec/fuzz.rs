@@ -26,7 +26,7 @@ const WORDS: &[&str] = &[
     "epilog", "timeout", "webhook", "https://hooks.example/x", "secret", "jobs", "4Mi tokens", "64 sequences",
     "300B tokens", "512GiB", "15m", "llama-3-8b", "layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab",
     "experts", "count", "active", "latent", "kv_rank", "head_width", "config", "hidden_size", "fp8", "offload", "host",
-    "uneven_stages", "image", "roles", "{job_name}", "{checkpoint_dir}", "{array_index}", "H100-80G",
+    "uneven_stages", "uneven_shares", "image", "roles", "{job_name}", "{checkpoint_dir}", "{array_index}", "H100-80G",
 ];
 
 /// Whether a body is understood; a job that was is written as one that reads the same.

@@ -1,7 +1,7 @@
 //! `resources`: how many GPUs of which type, what each node must have beside them, and which nodes.
 
-use headway_types::spec::{GpuRange, NodeChoice, NodeResources, Role, Topology, Work};
-use headway_types::{GpuCount, GpuType};
+use headway_types::spec::{ExecutionLimits, GpuRange, NodeChoice, NodeResources, Role, Topology, Work};
+use headway_types::{GpuCount, GpuType, Sharding};
 use serde_json::Value;
 
 use super::section::{Section, one_or_many, text, whole};
@@ -88,6 +88,7 @@ fn gpus(resources: &Section<'_>) -> Option<GpuRange> {
 
 /// What nobody can foresee is not chosen, and two classes are not one rack.
 pub(super) fn check_mix(spec: &Section<'_>, role: &Role) {
+    check_shares(spec, role);
     if !role.gpus.mixed {
         return;
     }
@@ -101,6 +102,36 @@ pub(super) fn check_mix(spec: &Section<'_>, role: &Role) {
     }
     if role.nodes.topology == Topology::RequireRack {
         spec.wrong("resources.gpus.mix", "contradicts topology: {require: rack}: nodes of two kinds are not one rack");
+    }
+}
+
+/// Shares are uneven between two kinds of nodes, and only where replicas do each micro-batch by themselves.
+fn check_shares(spec: &Section<'_>, role: &Role) {
+    let Some(training) = &role.training else { return };
+    let named = training.layouts.sizes.values().map(|size| &size.execution);
+    let uneven: Vec<&ExecutionLimits> =
+        named.chain([&training.layouts.execution]).filter(|limits| limits.uneven_shares).collect();
+    if !uneven.is_empty() && !role.gpus.mixed {
+        let hint = "add mix: true to resources.gpus, or leave it out";
+        spec.wrong_hint("training.layouts.uneven_shares", "is for gangs over two kinds of nodes", hint);
+    }
+    let single = |degrees: &[u32]| degrees.is_empty() || degrees.contains(&1);
+    let layouts = &training.layouts;
+    let stages =
+        layouts.sizes.values().map(|size| (&size.pp, &size.execution)).chain([(&layouts.pp, &layouts.execution)]);
+    if stages.filter(|(_, limits)| limits.uneven_shares).any(|(pp, limits)| !single(pp) || !single(&limits.ep)) {
+        spec.wrong_hint(
+            "training.layouts.uneven_shares",
+            "is never possible with pipelines or with experts that are spread over replicas",
+            "add 1 to pp and to ep, or leave uneven_shares out",
+        );
+    }
+    if uneven.iter().any(|limits| limits.sharding.iter().all(|sharding| *sharding >= Sharding::Gradients)) {
+        spec.wrong_hint(
+            "training.layouts.uneven_shares",
+            "is never possible with sharded gradients or parameters, which replicas exchange in each micro-batch",
+            "add none or optimizer to sharding, or leave uneven_shares out",
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use headway_types::{GpuCount, Sequences};
 use serde_json::{Map, Value, json};
 
 use super::section::Section;
-use super::training::{EXECUTION, exact, execution};
+use super::training::{EXECUTION, UNEVEN_SHARES, exact, execution};
 
 /// Whether a key of the section names a size.
 pub(super) fn is_size(key: &str) -> bool {
@@ -38,7 +38,7 @@ fn of_size(layouts: &Section<'_>, key: &str) -> Option<(GpuCount, SizeLayouts)> 
         return None;
     };
     let (path, value) = (layouts.field(key), layouts.get(key)?);
-    let known = [&["tp", "pp"], &EXECUTION[..]].concat();
+    let known = [&["tp", "pp", UNEVEN_SHARES], &EXECUTION[..]].concat();
     let section = Section::open(&path, value, &known, &[], layouts.findings())?;
     let (tp, pp, execution) = (exact(&section, "tp"), exact(&section, "pp"), execution(&section, exact));
     let (tp, pp, execution) = (tp?, pp?, execution?);

@@ -27,7 +27,7 @@ const ALWAYS: &[&str] = &[
 /// Placeholders that only elements of an array have.
 const OF_ARRAYS: &[&str] = &["array_id", "array_name", "array_index", "array_count", "array_first", "array_last"];
 /// Placeholders of the configuration, which only a job with a training section has, beside those of its execution.
-const CONFIGURED: &[&str] = &["dp", "tp", "pp", "micro_batch", "global_batch_sequences"];
+const CONFIGURED: &[&str] = &["dp", "tp", "pp", "shares", "micro_batch", "global_batch_sequences"];
 
 /// Why a template cannot be filled in.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -429,6 +429,15 @@ fn a_gang_may_mix_classes_where_a_model_foresees_it() {
     assert!(spec.role().gpus.mixed);
     assert_eq!(to_json(&spec)["resources"]["gpus"], json!({"min": 8, "max": 64, "mix": true}));
     let told = |text: String| read_yaml(&text).unwrap_err().to_string();
+    let sharing = |layouts: &str| training.replace('}', &format!(", layouts: {layouts}}}"));
+    let uneven = sharing("{tp: 2, sharding: [none, optimizer], uneven_shares: true}");
+    let spec = read_yaml(&with("{min: 8, max: 64, mix: true}", &uneven)).unwrap();
+    assert!(spec.training().unwrap().layouts.execution.uneven_shares);
+    assert_eq!(to_json(&spec)["training"]["layouts"]["uneven_shares"], true);
+    assert_eq!(read_json(&to_json(&spec)), Ok(spec));
+    assert!(told(with("{min: 8, max: 64}", &uneven)).contains("uneven_shares: is for gangs over two kinds of nodes"));
+    let sharded = sharing("{8: {sharding: parameters, uneven_shares: true}}");
+    assert!(told(with("{min: 8, max: 8, mix: true}", &sharded)).contains("never possible with sharded gradients"));
     assert!(told(with("{min: 8, max: 8, mix: true}", "")).contains("resources.gpus.mix: needs a model"));
     let in_one_rack = format!("  topology: {{require: rack}}\n{training}");
     assert!(told(with("{min: 8, max: 64, mix: true}", &in_one_rack)).contains("contradicts topology"));

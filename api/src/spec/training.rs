@@ -34,6 +34,9 @@ const KNOWN: &[&str] = &[
 pub(super) const EXECUTION: [&str; 9] =
     ["cp", "ep", "vpp", "schedule", "sharding", "recompute", "sequence_parallel", "offload", "uneven_stages"];
 
+/// A key of `layouts` whose placeholder is `shares`.
+pub(super) const UNEVEN_SHARES: &str = "uneven_shares";
+
 /// Larger degrees of tensor or pipeline parallelism are a mistake.
 const LARGEST_DEGREE: u32 = 1024;
 
@@ -207,7 +210,7 @@ fn layouts(training: &Section<'_>, largest: Sequences) -> Option<LayoutLimits> {
         Some(Value::Object(map)) if map.keys().any(|key| sizes::is_size(key)) => sizes::read(training, map, largest),
         Some(value @ Value::Object(_)) => {
             let path = training.field("layouts");
-            let known = [&["tp", "pp", "micro_batch"], &EXECUTION[..]].concat();
+            let known = [&["tp", "pp", "micro_batch", UNEVEN_SHARES], &EXECUTION[..]].concat();
             let section = Section::open(&path, value, &known, &[], training.findings())?;
             let (tp, pp) = (degrees(&section, "tp"), degrees(&section, "pp"));
             let micro = if section.has("micro_batch") {
@@ -243,6 +246,7 @@ pub(super) fn execution(section: &Section<'_>, degrees: Degrees) -> Option<Execu
     let offload = words(section, "offload");
     let flag = |key| section.flag(key).unwrap_or(false);
     let (sequence_parallel, uneven_stages) = (flag("sequence_parallel"), flag("uneven_stages"));
+    let uneven_shares = flag(UNEVEN_SHARES);
     Some(ExecutionLimits {
         cp: cp?,
         ep: ep?,
@@ -253,6 +257,7 @@ pub(super) fn execution(section: &Section<'_>, degrees: Degrees) -> Option<Execu
         sequence_parallel,
         offload: offload?,
         uneven_stages,
+        uneven_shares,
     })
 }
 

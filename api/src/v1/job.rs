@@ -63,7 +63,7 @@ pub struct Job {
     pub micro_batch_sequences: Option<u64>,
     pub global_batch_sequences: Option<u64>,
     pub global_batch_tokens: Option<f64>,
-    /// Micro-batches each replica accumulates per optimizer step.
+    /// Micro-batches each replica accumulates per optimizer step; absent where not all do as many (`execution.shares`).
     pub accumulation: Option<u64>,
     pub throughput_tokens_per_second: Option<f64>,
     /// Throughput × statistical efficiency, in reference tokens.

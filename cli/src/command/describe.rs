@@ -151,7 +151,8 @@ fn run_as(page: &mut Page, job: &Job) {
     };
     let held = (job.gpus > 0).then(|| format!("{} of {range}, on {}", job.gpus, job.nodes.join(", ")));
     page.line("GPUs", held.unwrap_or_else(|| format!("none of {range}")));
-    let layout = job.layout.map(|layout| format!("dp {} × tp {} × pp {}", layout.dp, layout.tp, layout.pp));
+    let more = job.execution.unwrap_or_default();
+    let layout = job.layout.map(|layout| format!("dp {} × tp {} × pp {}{more}", layout.dp, layout.tp, layout.pp));
     page.line("layout", layout.map(|layout| format!("{layout}, batch {}", ps::batch(job))));
     let throughput = job.throughput_tokens_per_second.zip(job.efficiency);
     let goodput = job.goodput_tokens_per_second.map(|rate| {

@@ -339,9 +339,22 @@ pub fn gpus(job: &Job) -> String {
     if job.gpus == 0 { format!("0 of {}", job.gpus_max) } else { job.gpus.to_string() }
 }
 
+/// Micro-batches of a replica and step: `4`, or of uneven shares those on slower and on faster nodes, `3:6`.
+fn accumulated(job: &Job, global: u64, micro: u64) -> String {
+    let shares = job.execution.unwrap_or_default().shares;
+    let cycle = job.layout.map_or(0, |layout| shares.micro_batches(layout.dp)) * micro;
+    match job.accumulation {
+        None if !shares.are_even() && cycle > 0 => {
+            let of = |share: u32| u64::from(share) * global / cycle;
+            format!("{}:{}", of(shares.slower), of(shares.faster))
+        }
+        accumulation => accumulation.unwrap_or(1).to_string(),
+    }
+}
+
 pub fn batch(job: &Job) -> String {
     match (job.global_batch_sequences, job.micro_batch_sequences) {
-        (Some(global), Some(micro)) => format!("{global} ({micro}×{})", job.accumulation.unwrap_or(1)),
+        (Some(global), Some(micro)) => format!("{global} ({micro}×{})", accumulated(job, global, micro)),
         _ => "-".into(),
     }
 }
@@ -364,6 +377,17 @@ pub mod tests {
     fn table(layout: Layout) -> String {
         let printer = Printer { layout, ..Printer::plain() };
         printer.rows(&COLUMNS, jobs().iter().map(|job| row(job, now())).collect())
+    }
+
+    #[test]
+    fn uneven_shares_show_what_both_kinds_of_replicas_accumulate() {
+        let mut job = jobs().into_iter().find(|job| job.layout.is_some()).expect("one runs");
+        let layout = headway_api::v1::Layout { dp: 4, tp: 1, pp: 1 };
+        let shares = headway_types::Shares { slower: 1, faster: 2, of_faster: 2 };
+        let execution = headway_types::Execution { shares, ..headway_types::Execution::PLAIN };
+        (job.layout, job.execution, job.accumulation) = (Some(layout), Some(execution), None);
+        (job.global_batch_sequences, job.micro_batch_sequences) = (Some(36), Some(2));
+        assert_eq!((batch(&job), super::layout(&job)), ("36 (2×3:6)".into(), "4×1×1 shares1:2".into()));
     }
 
     #[test]

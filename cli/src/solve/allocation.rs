@@ -132,6 +132,9 @@ pub fn configuration(of: &v1::Configuration, field: &str, findings: &mut Finding
     let (cp, ep, vpp) = (degree(cp, "execution.cp"), degree(ep, "execution.ep"), degree(vpp, "execution.vpp"));
     let execution = Execution { cp, ep, vpp, ..execution };
     let (dp, tp, pp) = (degree(layout.dp, "layout.dp"), degree(layout.tp, "layout.tp"), degree(layout.pp, "layout.pp"));
+    if !execution.shares.are_sound(dp) {
+        findings.add(format_args!("{field}.execution.shares"), "are of no replicas of that layout".to_owned());
+    }
     let layout = Layout { dp, tp, pp, execution };
     let product =
         [layout.dp, layout.tp, layout.pp, execution.cp].map(u64::from).into_iter().fold(1, u64::saturating_mul);

@@ -99,6 +99,7 @@ impl Nodes {
             emulated: None,
             fabric: Fabric { domain: group.domain.unwrap_or_default() },
             stated: None,
+            ahead: None,
         };
         let host = NodeResources {
             cpus: group.cpus,
@@ -121,6 +122,7 @@ impl Nodes {
                 draining: false,
                 host,
                 labels: BTreeMap::new(),
+                tells_shares: true,
             });
         }
         let of_group = |nodes: &Self, name: &str| nodes.find(name).filter(|number| *number >= first);

@@ -60,7 +60,8 @@ fn job(of: &Decided) -> Vec<String> {
     let nodes: Vec<String> = allocation.nodes.iter().map(|(node, held)| format!("{node}:{}", count(held))).collect();
     let configured = allocation.configuration.as_ref().map(|of| {
         let layout = &of.layout;
-        format!("dp{} tp{} pp{}, batch {}", layout.dp, layout.tp, layout.pp, of.global_batch_sequences)
+        let more = of.execution.unwrap_or_default();
+        format!("dp{} tp{} pp{}{more}, batch {}", layout.dp, layout.tp, layout.pp, of.global_batch_sequences)
     });
     vec![
         of.name.clone(),

@@ -21,7 +21,7 @@ pub mod stated;
 pub mod step;
 pub mod workload;
 
-pub use headway_goodput::slowest;
+pub use headway_goodput::of_gang;
 pub use linear::Linear;
 pub use mishap::{Mishap, MishapRates, Mishaps};
 pub use nature::{Cliff, Nature};

@@ -2,7 +2,7 @@
 
 use core::str::FromStr;
 
-use headway_types::{Configuration, NoiseSample, Sequences};
+use headway_types::{Configuration, Layout, NoiseSample, Sequences};
 
 use crate::random::{Random, Seed};
 
@@ -59,9 +59,9 @@ impl GradientNoise {
         steps: u32,
     ) -> Option<NoiseSample> {
         let big_batch = configuration.global_batch.0 as f64;
-        let replicas = configuration.layout.dp;
-        let small_batch =
-            if replicas > 1 { big_batch / f64::from(replicas) } else { configuration.micro_batch.0 as f64 };
+        let Layout { dp: replicas, execution, .. } = configuration.layout;
+        let by_replica = replicas > 1 && execution.shares.are_even();
+        let small_batch = if by_replica { big_batch / f64::from(replicas) } else { configuration.micro_batch.0 as f64 };
         if small_batch >= big_batch {
             return None;
         }
@@ -103,10 +103,9 @@ pub fn loss(samples: Sequences) -> f64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_goodput::noise::NoiseEstimator;
-    use headway_types::Layout;
-
     use super::*;
+    use headway_goodput::noise::NoiseEstimator;
+    use headway_types::Shares;
 
     fn configuration(dp: u32, micro: u64, global: u64) -> Configuration {
         let layout = Layout { dp, tp: 1, pp: 1, ..Layout::single() };
@@ -116,8 +115,10 @@ mod tests {
     #[test]
     fn the_schedulers_estimate_of_it_is_unbiased() {
         let noise: GradientNoise = "300,500,100000".parse().unwrap();
-        for (at, steps) in [(configuration(8, 4, 512), 1), (configuration(64, 1, 512), 5), (configuration(1, 2, 64), 1)]
-        {
+        let mut uneven = configuration(4, 2, 72);
+        uneven.layout.execution.shares = Shares { slower: 1, faster: 2, of_faster: 2 };
+        let others = [(configuration(64, 1, 512), 5), (configuration(1, 2, 64), 1), (uneven, 1)];
+        for (at, steps) in [(configuration(8, 4, 512), 1)].into_iter().chain(others) {
             let estimates: Vec<f64> = (0..200)
                 .map(|world| {
                     let mut random = Random::new(Seed(world));

@@ -247,8 +247,14 @@ impl Run {
                 let configuration = order.configuration.ok_or(SettingError::NoConfiguration)?;
                 let device = Box::new(catalog::device(setting.class).map_err(SettingError::Hardware)?);
                 let spread = Spread { gpus, nodes };
-                let truth =
-                    StepTruth::hidden(setting.seed, nature, setting.job, &training.shape, &setting.class.gpu_type);
+                let hidden = |of: &NodeClass| {
+                    StepTruth::hidden(setting.seed, nature, setting.job, &training.shape, &of.gpu_type)
+                };
+                let mut truth = hidden(setting.class);
+                if let Some(ahead) = &setting.class.ahead {
+                    let device = catalog::device(&ahead.class).map_err(SettingError::Hardware)?;
+                    truth = truth.with_ahead(device, &hidden(&ahead.class));
+                }
                 let reference_batch = order.reference_batch.unwrap_or(configuration.global_batch);
                 let worth = Worth::hidden(setting.job, nature, training.noise, reference_batch);
                 let training = Box::new(training.showing(setting.job, nature));

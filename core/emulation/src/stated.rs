@@ -21,14 +21,15 @@ pub struct StatedTruth {
 }
 
 impl StatedTruth {
-    /// Device seconds of one optimizer step: compute of all micro-batches, the pipeline's bubble, then a ring all-reduce.
+    /// Device seconds of one optimizer step of rank 0: compute of its replica's micro-batches, the pipeline's bubble, then a ring all-reduce.
     #[must_use]
     pub fn step_time(&self, configuration: &Configuration) -> f64 {
         let layout = configuration.layout;
         let shards = f64::from(layout.tp * layout.pp);
         let replicas = f64::from(layout.dp);
         let bubble = f64::from(layout.pp - 1) * configuration.micro_batch.0 as f64;
-        let sequences = configuration.global_batch.0 as f64 / replicas + bubble;
+        let share = f64::from(layout.execution.shares.slower) / layout.micro_batches() as f64;
+        let sequences = configuration.global_batch.0 as f64 * share + bubble;
         let compute = sequences * self.seq_len * self.flops_per_token / shards / self.device_flops;
         let bytes = self.parameters * GRADIENT_BYTES / shards;
         compute + 2.0 * (replicas - 1.0) / replicas * bytes / self.link_bytes_per_second
@@ -44,7 +45,7 @@ impl StatedTruth {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use headway_types::Layout;
+    use headway_types::{Execution, Layout, Shares};
 
     use super::*;
     use crate::random::Seed;
@@ -67,6 +68,11 @@ mod tests {
         };
         assert!((truth.step_time(&configuration(1, 1)) - 16.0 * 0.064).abs() < 1e-12);
         assert!((truth.step_time(&configuration(4, 1)) - (4.0 * 0.064 + 1.5 * 0.04)).abs() < 1e-12);
+        let shares = Shares { slower: 1, faster: 3, of_faster: 2 };
+        let execution = Execution { shares, ..Execution::PLAIN };
+        let mut uneven = configuration(4, 1);
+        uneven.layout.execution = execution;
+        assert!((truth.step_time(&uneven) - (2.0 * 0.064 + 1.5 * 0.04)).abs() < 1e-12);
         // Half the layers, one micro-batch more to fill the pipeline, half the gradient.
         assert!((truth.step_time(&configuration(2, 2)) - (9.0 * 0.032 + 0.02)).abs() < 1e-12);
     }

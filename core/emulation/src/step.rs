@@ -10,7 +10,7 @@ use headway_goodput::physics::Parameters;
 use headway_goodput::step_time::{Spread, StepTime, step_time};
 use headway_goodput::strategy::Strategy;
 use headway_types::spec::Precision;
-use headway_types::{Bytes, Configuration, GpuType, Layout, ModelShape, Seconds};
+use headway_types::{Bytes, Configuration, GpuType, Layout, ModelShape, Seconds, Shares};
 
 use crate::nature::{Cliff, Nature};
 use crate::random::{Random, Seed};
@@ -35,6 +35,8 @@ pub struct StepTruth {
     layouts: (Seed, f64),
     contention: f64,
     cliff: Option<Cliff>,
+    /// The faster device of a gang over two classes, and what its micro-batches are off by.
+    ahead: Option<(Device, f64)>,
 }
 
 impl StepTruth {
@@ -51,7 +53,14 @@ impl StepTruth {
             contention: nature.contention,
             cliff: nature.cliff,
             layouts: (job.about(b"layout").about(gpu_type.0.as_bytes()), nature.layout),
+            ahead: None,
         }
+    }
+
+    /// The same in a gang whose last nodes have a faster device, whose own truth is the other.
+    #[must_use]
+    pub fn with_ahead(self, device: Device, other: &StepTruth) -> Self {
+        Self { ahead: Some((device, other.micro)), ..self }
     }
 
     /// The same with memory off the model by a stated factor.
@@ -71,7 +80,7 @@ impl StepTruth {
     ) -> Option<(Bytes, bool)> {
         let Device::Catalogued(hardware) = device else { return None };
         let profile = Parameters::built_in().profile(None);
-        let strategy = Strategy::with(configuration, configuration.accumulation()?, precision);
+        let strategy = Strategy::of_faster(configuration, configuration.cycles()?, precision);
         let modelled = memory_of(&Architecture::from(shape), &strategy, &Cluster::usual(hardware, &profile, 1));
         let bytes = modelled.total() * self.memory;
         Some((Bytes(bytes as u64), bytes > hardware.memory))
@@ -89,11 +98,18 @@ impl StepTruth {
         crowd: f64,
         configuration: &Configuration,
     ) -> Option<Seconds> {
-        let prior: StepTime = step_time(shape, precision, device, spread, configuration, configuration.accumulation()?);
+        let (Shares { slower, faster, .. }, cycles) = (configuration.layout.execution.shares, configuration.cycles()?);
+        let prior = |device: &Device, share: u32| -> StepTime {
+            step_time(shape, precision, device, spread, configuration, u64::from(share) * cycles)
+        };
+        let of_faster = self.ahead.filter(|_| slower != faster);
+        let of_faster = of_faster.map_or(Seconds(0.0), |(device, off)| prior(&device, faster).micro() * off);
+        let prior = prior(device, slower);
+        let micro = Seconds((prior.micro() * self.micro).0.max(of_faster.0));
         let talk =
             (prior.pipeline_transfers + prior.parameter_collectives) * self.micro + prior.data_collectives * self.step;
         let crowded = if spread.nodes.0 > 1 { self.contention * crowd } else { 0.0 };
-        let common = prior.micro() * self.micro + prior.step() * self.step + prior.overhead + talk * crowded;
+        let common = micro + prior.step() * self.step + prior.overhead + talk * crowded;
         let fallen =
             self.cliff.filter(|cliff| configuration.micro_batch < cliff.below).map_or(1.0, |cliff| cliff.times);
         Some(common * self.job * self.of_layout(configuration.layout) * fallen)

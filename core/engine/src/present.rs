@@ -30,6 +30,7 @@ impl Node {
                 local_disk: inventory.local_disk,
             },
             labels: self.labels(),
+            tells_shares: inventory.tells_shares,
         }
     }
 }

@@ -125,11 +125,13 @@ mod tests {
                 emulated: Some(device),
                 fabric: Fabric { domain: format!("rack{number}") },
                 stated: None,
+                ahead: None,
             },
             gpus: (0..gpus).map(|gpu| GpuUuid(format!("n{number}-{gpu}"))).collect(),
             draining: false,
             host: NodeResources::default(),
             labels: BTreeMap::new(),
+            tells_shares: true,
         };
         let mut nodes: Vec<PlanNode> = gpus.iter().enumerate().map(node).collect();
         nodes.sort_by_key(|node| node.node);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_planner::{PlanInput, PlanJob};
-use headway_types::{Configuration, GpuCount, JobId, NodeClass, NodeCount, NodeId, Plan};
+use headway_types::{Configuration, GpuCount, JobId, NodeClass, NodeCount, NodeId, NodeSlice, Plan};
 
 /// Of a job whose noise has not been reported: its efficiency at another batch than the reference is assumed.
 const NOISE_UNKNOWN: f64 = 0.3;
@@ -26,9 +26,9 @@ fn own(classes: &BTreeMap<NodeId, &NodeClass>, input: &PlanInput, plan: &Plan, j
     let (class, gpus, nodes, configuration): (NodeClass, GpuCount, NodeCount, Configuration) =
         match plan.assignments.get(&job.job) {
             Some(at) => {
-                let of_nodes = at.placement.slices().iter().map(|slice| classes.get(&slice.node).copied());
-                let of_nodes: Vec<&NodeClass> = of_nodes.collect::<Option<_>>()?;
-                (headway_goodput::slowest(of_nodes)?, at.placement.gpus(), at.placement.nodes(), at.configuration?)
+                let class = |slice: &NodeSlice| Some((*classes.get(&slice.node)?, NodeCount(1)));
+                let of_nodes: Vec<_> = at.placement.slices().iter().map(class).collect::<Option<_>>()?;
+                (headway_goodput::of_gang(of_nodes)?, at.placement.gpus(), at.placement.nodes(), at.configuration?)
             }
             None => {
                 let accepts = |class: &&NodeClass| job.range.accepts(&class.gpu_type);

@@ -16,9 +16,8 @@ impl JobModel {
     /// What of a prediction no measurement has confirmed; nothing on emulated devices, which nobody measures, and of a curve of the user's.
     #[must_use]
     pub fn cautions(&self, class: &NodeClass, configuration: &Configuration) -> Vec<Caution> {
-        let strategy = configuration
-            .accumulation()
-            .map(|micro_batches| Strategy::with(configuration, micro_batches, self.training.precision));
+        let strategy =
+            configuration.cycles().map(|cycles| Strategy::of_faster(configuration, cycles, self.training.precision));
         strategy.map_or_else(Vec::new, |strategy| self.cautions_of(class, &strategy))
     }
 

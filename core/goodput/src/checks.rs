@@ -4,7 +4,7 @@ use headway_types::{Configuration, GpuCount, Layout, NodeClass, NodeCount};
 
 use crate::batches::interleaved;
 use crate::catalog::{self, Device};
-use crate::infeasible::Infeasible;
+use crate::infeasible::{Cycle, Infeasible};
 use crate::layouts::Room;
 use crate::model::JobModel;
 
@@ -41,12 +41,12 @@ impl JobModel {
         layout: Layout,
     ) -> Result<(), Infeasible> {
         let Some(shape) = self.shape() else { return Err(Infeasible::Opaque) };
-        let room = Room { shape, limits: &self.training.layouts, class, gpus, nodes };
+        let room = Room { shape, limits: &self.training.layouts, class, gpus, nodes, lead: [1.0; 2] };
         let obstacle = room.obstacle(layout);
         obstacle.map_or(Ok(()), |detail| Err(Infeasible::Layout { layout, detail }))
     }
 
-    /// Micro-batches per replica of a batch that the recipe allows.
+    /// Cycles of micro-batches of a batch that the recipe allows.
     pub(crate) fn check_batch(&self, configuration: &Configuration) -> Result<u64, Infeasible> {
         let (global_batch, range) = (configuration.global_batch.0, self.training.batch);
         if configuration.micro_batch > self.training.layouts.max_micro_batch {
@@ -56,19 +56,19 @@ impl JobModel {
         if global_batch < range.min.0 || global_batch > range.max.0 {
             return Err(Infeasible::BatchOutside { global_batch, range });
         }
-        let micro_batches = configuration.accumulation().ok_or_else(|| indivisible(configuration))?;
+        let cycles = configuration.cycles().ok_or_else(|| indivisible(configuration))?;
         let multiple_of = interleaved(configuration.layout);
-        if !micro_batches.is_multiple_of(multiple_of) {
-            return Err(Infeasible::Interleaving { micro_batches, multiple_of });
+        if !cycles.is_multiple_of(multiple_of) {
+            return Err(Infeasible::Interleaving { micro_batches: cycles, multiple_of });
         }
-        Ok(micro_batches)
+        Ok(cycles)
     }
 }
 
 pub(crate) fn indivisible(configuration: &Configuration) -> Infeasible {
     Infeasible::Indivisible {
         global_batch: configuration.global_batch.0,
-        dp: configuration.layout.dp,
+        cycle: Cycle::of(configuration.layout),
         micro_batch: configuration.micro_batch.0,
     }
 }

@@ -14,7 +14,7 @@ use crate::efficiency::Worth;
 use crate::fitting::Fitting;
 use crate::ground::Ground;
 use crate::groups::{Group, Groups, Least};
-use crate::infeasible::Infeasible;
+use crate::infeasible::{Cycle, Infeasible};
 use crate::known::Known;
 use crate::layouts::Room;
 use crate::model::JobModel;
@@ -206,7 +206,8 @@ impl<'a> Search<'a> {
     }
 
     pub(crate) fn room(&self, gpus: GpuCount, nodes: NodeCount) -> Room<'a> {
-        Room { shape: self.shape, limits: &self.model.training.layouts, class: self.class, gpus, nodes }
+        let (limits, lead) = (&self.model.training.layouts, self.known.lead);
+        Room { shape: self.shape, limits, class: self.class, gpus, nodes, lead }
     }
 
     /// The best micro-batch and batch of a layout that stays; of a job that runs in a micro-batch, within its reach.
@@ -220,14 +221,14 @@ impl<'a> Search<'a> {
         self.model.check_allocation(self.class, gpus, nodes)?;
         if layout.gpus() != gpus {
             let micro_batch = Sequences(1);
-            let smallest = Configuration { layout, micro_batch, global_batch: Sequences(u64::from(layout.dp)) };
+            let smallest = Configuration { layout, micro_batch, global_batch: Sequences(layout.micro_batches()) };
             return Err(Infeasible::WrongSize { configuration: smallest, gpus });
         }
         self.model.check_layout(self.class, gpus, nodes, layout)?;
         self.learnt.wanted = self.learnt.wanted_of_a_layout;
         let best = self.fitting_or_nearly(|search| search.weighed_of(Spread { gpus, nodes }, layout, present));
         let (range, largest_micro_batch) = (self.model.training.batch, self.largest_micro_batch());
-        let nothing = Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch };
+        let nothing = Infeasible::NoBatch { range, cycle: Cycle::of(layout), largest_micro_batch };
         let mut found = self.settled(best, gpus, nodes, nothing)?;
         Ok(found.swap_remove(0))
     }
@@ -288,14 +289,15 @@ impl<'a> Search<'a> {
     ) -> [Option<Terms>; 2] {
         let spread = Spread { gpus: room.gpus, nodes: room.nodes };
         let (_, _, limits) = room.limits();
-        let plain = Execution { cp: degrees.execution.cp, ep: degrees.execution.ep, ..Execution::PLAIN };
+        let Execution { cp, ep, shares, .. } = degrees.execution;
+        let plain = Execution { cp, ep, shares, ..Execution::PLAIN };
         let choices = [limits.sharding.len(), limits.recompute.len(), limits.offload.len()];
         let varied = choices.iter().any(|count| *count > 1) || degrees.execution != plain;
         [false, true].map(|sequence_parallel| {
             let Least { recompute, sharding } = among.least[usize::from(sequence_parallel)]?;
             let execution = Execution { sequence_parallel, recompute, sharding, ..plain };
             let layout = Layout { execution, ..degrees };
-            let quantum = u64::from(degrees.dp) * micro_batch.0;
+            let quantum = degrees.micro_batches() * micro_batch.0;
             let once = Configuration { layout, micro_batch, global_batch: Sequences(quantum) };
             let prior = &mut self.known.prior;
             let unit = if varied { prior.micro_time(spread, &once, 1) } else { prior.step_time(spread, &once, 1) };

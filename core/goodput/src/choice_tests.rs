@@ -10,6 +10,7 @@ use strum::VariantArray;
 use super::*;
 use crate::batches::{GRID, batch_grid, interleaved};
 use crate::examples::{class_of, emulated_class, llama3_8b, report, tiny, training};
+use crate::mixed::{ahead_of, of_gang};
 
 fn range(min: u32, max: u32) -> GpuRange {
     GpuRange { min: GpuCount(min), max: GpuCount(max), sizes: vec![], types: vec![], mixed: false }
@@ -234,18 +235,19 @@ fn scripts() -> impl Strategy<Value = ExecutionLimits> {
     let recompute = prop::sample::subsequence(Recompute::VARIANTS.to_vec(), 1..=3);
     let schedule = prop::sample::subsequence(Schedule::VARIANTS.to_vec(), 1..=3);
     let offload = prop::sample::subsequence(Offload::VARIANTS.to_vec(), 1..=2);
-    let flags = any::<[bool; 2]>();
+    let flags = any::<[bool; 3]>();
     (pick(&degrees[..2]), pick(degrees), pick(degrees), schedule, sharding, recompute, offload, flags).prop_map(
-        |(cp, ep, vpp, schedule, sharding, recompute, offload, [sequence_parallel, uneven_stages])| ExecutionLimits {
+        |(cp, ep, vpp, schedule, sharding, recompute, offload, flags)| ExecutionLimits {
             cp,
             ep,
             vpp,
             schedule,
             sharding,
             recompute,
-            sequence_parallel,
             offload,
-            uneven_stages,
+            sequence_parallel: flags[0],
+            uneven_stages: flags[1],
+            uneven_shares: flags[2],
         },
     )
 }
@@ -286,23 +288,28 @@ proptest! {
     #[test]
     fn pruning_never_drops_the_best_of_everything(
         gpus in prop::sample::select(vec![1u32, 2, 4, 6, 8, 16, 24]), max_batch in 16u64..300, micro in 1u64..17,
-        shape in shapes(), gpu in prop::sample::select(vec!["A100-40G", "H100-80G", "B200"]),
+        shape in shapes(), gpu in prop::sample::select(vec!["A100-40G", "A100-80G", "H100-80G", "B200"]),
         execution in scripts(), off in prop::array::uniform2(0.3..3.0f64), norm_test in prop::option::of(norm_tests()),
-        credit: bool, one_pipeline: bool,
+        credit: bool, one_pipeline: bool, spread in 1u32..3, faster in 0u32..3,
     ) {
         let mut training = training(Work::Model(shape), 16, (8, max_batch));
         // Where there is but one way to divide, it is the memory of its micro-batches that decides.
         let (tp, pp) = if one_pipeline { (vec![1], vec![gpus]) } else { (vec![], vec![]) };
         training.layouts = LayoutLimits { execution, ..LayoutLimits::degrees(tp, pp, Sequences(micro)) };
         training.target = credited(credit);
-        let (class, gpus) = (class_of(gpu, 8), GpuCount(gpus));
-        let nodes = NodeCount(gpus.0.div_ceil(8));
+        let gpus = GpuCount(gpus);
+        let nodes = NodeCount(gpus.0.div_ceil(8) * if gpus.0.is_multiple_of(2) { spread } else { 1 });
+        let fast = if gpu == "A100-80G" { "H100-80G" } else { "B200" };
+        let (slow, fast, faster) = (class_of(gpu, 8), class_of(fast, 8), NodeCount(faster.min(nodes.0 - 1)));
+        let class = of_gang([(&slow, NodeCount(nodes.0 - faster.0)), (&fast, faster)]).unwrap();
+        let class = if faster.0 == 0 { slow } else { class };
         let mut model = taught(JobModel::new(training), &class, gpus, nodes, off);
         if let Some((policy, held)) = norm_test {
             model.training.batch_policy = policy;
             model.hold_batch(held);
         }
-        let room = Room { shape: &shape, limits: &model.training.layouts, class: &class, gpus, nodes };
+        let lead = Known::new(model.prior_times(&class).unwrap()).lead;
+        let room = Room { shape: &shape, limits: &model.training.layouts, class: &class, gpus, nodes, lead };
         let mut all: Vec<(Rank, Layout, f64)> = Vec::new();
         // Bytes that the least of what is only unlikely to fit needs.
         let mut risk = f64::INFINITY;
@@ -310,7 +317,7 @@ proptest! {
         for layout in room.degrees().into_iter().flat_map(|degrees| everything(&room, degrees)) {
             let mut best: Option<(Rank, Layout, f64)> = None;
             for micro_batch in (0..=micro.ilog2()).map(|power| Sequences(1 << power)) {
-                let quantum = u64::from(layout.dp) * micro_batch.0 * interleaved(layout);
+                let quantum = layout.micro_batches() * micro_batch.0 * interleaved(layout);
                 let (range, wanted) = (model.training.batch, model.wanted_batch());
                 let mut weighed = |global_batch| {
                     let configuration = Configuration { layout, micro_batch, global_batch };
@@ -342,7 +349,11 @@ proptest! {
         // Layouts that cost the same as a plainer one are not told apart, nor are they better for having no room for the batch that the norm
         // test wants of them.
         let least = room.degrees().first().map(|degrees| degrees.execution);
-        let distinct = all.iter().filter(|(_, layout, _)| room.executions(Layout { execution: Execution { cp: layout.execution.cp, ep: layout.execution.ep, ..least.unwrap() }, ..*layout }).any(|one| one == *layout));
+        let degrees = |layout: &Layout| {
+            let Execution { cp, ep, shares, .. } = layout.execution;
+            Layout { execution: Execution { cp, ep, shares, ..least.unwrap() }, ..*layout }
+        };
+        let distinct = all.iter().filter(|(_, layout, _)| room.executions(degrees(layout)).any(|one| one == *layout));
         let distinct: Vec<f64> = distinct.map(|(.., goodput)| *goodput).collect();
         match (all.first(), model.ranked(&class, gpus, nodes, 4)) {
             (Some(_), Ok(found)) => {
@@ -379,12 +390,14 @@ proptest! {
     fn what_other_sizes_have_shown_changes_no_answer(
         min_batch in 1u64..40, more in 0u64..300, micro in 1u64..17, shape in shapes(), execution in scripts(),
         gpu in prop::sample::select(vec!["A100-40G", "H100-80G"]), off in prop::array::uniform2(0.3..3.0f64),
-        peak in prop::option::of(0.7..1.4f64), ran_out: bool,
+        peak in prop::option::of(0.7..1.4f64), ran_out: bool, ahead in 0u32..4,
     ) {
         let mut training = training(Work::Model(shape), 16, (min_batch, min_batch + more));
         training.layouts.max_micro_batch = Sequences(micro);
         training.layouts.execution = execution;
-        let class = class_of(gpu, 8);
+        let alone = class_of(gpu, 8);
+        let ahead = ahead_of(&alone, &class_of("B200", 8), NodeCount(ahead)).filter(|_| ahead > 0);
+        let class = NodeClass { ahead, ..alone };
         let mut model = taught(JobModel::new(training), &class, GpuCount(8), NodeCount(1), off);
         let at = model.best(&class, GpuCount(8), NodeCount(1)).ok().and_then(|offer| offer.configuration);
         if let (Some(at), Some(peak)) = (at, peak) {
@@ -420,6 +433,7 @@ fn everything(room: &Room<'_>, degrees: Layout) -> Vec<Layout> {
                             recompute: *recompute,
                             sequence_parallel,
                             offload,
+                            shares: degrees.execution.shares,
                         };
                         let layout = Layout { execution, ..degrees };
                         found.extend(room.obstacle(layout).is_none().then_some(layout));

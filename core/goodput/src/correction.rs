@@ -7,7 +7,7 @@ use headway_types::{Configuration, GpuType, NodeCount, Seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::band::NINTH_DECILE;
-use crate::ground::{Contradiction, Degrees, Ground, Spot};
+use crate::ground::{Contradiction, Degrees, Ground, Ratio, Spot};
 use crate::posterior::{Observation, Prior, posterior, variance};
 use crate::step_time::StepTime;
 
@@ -66,9 +66,10 @@ impl Correction {
         self.types.get(gpu_type).map(TypeCorrection::as_factors)
     }
 
-    /// The same of all GPU types that it was reported on.
+    /// The same of all GPU types that it was reported on in even shares.
     pub(crate) fn learned(&self) -> impl Iterator<Item = (&GpuType, Factors)> {
-        self.types.iter().map(|(gpu_type, learned)| (gpu_type, learned.as_factors()))
+        let even = self.types.iter().filter(|(_, learned)| learned.has_even_shares());
+        even.map(|(gpu_type, learned)| (gpu_type, learned.as_factors()))
     }
 
     /// Folds one observed step time of a configuration whose prior is known. Nonsense is skipped.
@@ -84,8 +85,8 @@ impl Correction {
         if !(observed.0.is_finite() && observed.0 > 0.0 && terms.micro.is_finite() && terms.micro > 0.0) {
             return;
         }
-        let Some(micro_batches) = configuration.accumulation() else { return };
-        let unit = UNIT_SHARE * terms.micro / micro_batches as f64;
+        let Some(cycles) = configuration.cycles() else { return };
+        let unit = UNIT_SHARE * terms.micro / cycles as f64;
         let learned = self.types.entry(gpu_type.clone()).or_insert_with(|| TypeCorrection::new(unit));
         learned.record(nodes, configuration, terms, libm::log(observed.0));
         learned.fit();
@@ -107,7 +108,7 @@ impl Correction {
         let Some(learned) = self.types.get(gpu_type).filter(|learned| learned.is_contradicted()) else { return 1.0 };
         let ground = Ground::new(learned.spots().collect());
         let Configuration { layout, micro_batch, .. } = *configuration;
-        configuration.accumulation().map_or(1.0, |count| ground.slowdown(layout, nodes, micro_batch, count))
+        configuration.cycles().map_or(1.0, |count| ground.slowdown(layout, nodes, micro_batch, count))
     }
 
     /// Configurations whose first steps contradicted what was expected of them, least recently reported first.
@@ -172,6 +173,10 @@ impl Expected {
 impl Cell {
     fn degrees(&self) -> Degrees {
         Degrees::of(self.configuration.layout)
+    }
+
+    fn ratio(&self) -> Ratio {
+        Ratio::of(self.configuration.layout)
     }
 
     fn fastest(&self) -> f64 {
@@ -276,9 +281,10 @@ impl TypeCorrection {
             let by_factors = Self::evaluate(self.unit, &self.factors, cell.terms).0;
             Some(Spot {
                 degrees: cell.degrees(),
+                ratio: cell.ratio(),
                 nodes: cell.nodes,
                 micro_batch: cell.configuration.micro_batch,
-                micro_batches: cell.configuration.accumulation()?,
+                cycles: cell.configuration.cycles()?,
                 slowdown: cell.contradicted.then(|| (libm::exp(cell.fastest()) / by_factors).max(1.0)),
             })
         })
@@ -289,9 +295,16 @@ impl TypeCorrection {
         let confirms = |other: &Cell| {
             !other.contradicted
                 && other.degrees() == cell.degrees()
+                && other.ratio() == cell.ratio()
                 && other.configuration.micro_batch == cell.configuration.micro_batch
         };
         !cell.contradicted || self.cells.iter().any(confirms)
+    }
+
+    /// Whether steps of even shares were measured. Those of uneven ones may be as long as they are because of the faster nodes, so they teach of a type only what
+    /// nothing else does.
+    fn has_even_shares(&self) -> bool {
+        self.cells.iter().any(|cell| cell.ratio().is_even() && self.teaches(cell))
     }
 
     /// Seconds and their gradient by the factors.
@@ -305,7 +318,10 @@ impl TypeCorrection {
         // No step costs less than its terms.
         let prior = Prior { sigma: PRIOR_SIGMA, least: [f64::NEG_INFINITY, f64::NEG_INFINITY, 0.0] };
         let observe = |cell: &Cell| Observation { logarithm: cell.median(), variance: cell.variance() };
-        let cells: Vec<&Cell> = self.cells.iter().filter(|cell| self.teaches(cell)).collect();
+        let mut cells: Vec<&Cell> = self.cells.iter().filter(|cell| self.teaches(cell)).collect();
+        if self.has_even_shares() {
+            cells.retain(|cell| cell.ratio().is_even());
+        }
         let observations: Vec<Observation> = cells.iter().copied().map(observe).collect();
         let found = posterior(prior, self.factors, HUBER, &observations, |index, factors| {
             Self::evaluate(self.unit, factors, cells[index].terms)

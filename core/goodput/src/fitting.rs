@@ -54,8 +54,8 @@ impl<'a> Fitting<'a> {
     }
 
     /// What the memory model says, uncorrected; `None` on emulated devices.
-    pub(crate) fn predicted(&self, configuration: &Configuration, micro_batches: u64) -> Option<MemoryUse> {
-        let strategy = Strategy::with(configuration, micro_batches, self.precision);
+    pub(crate) fn predicted(&self, configuration: &Configuration, cycles: u64) -> Option<MemoryUse> {
+        let strategy = Strategy::of_faster(configuration, cycles, self.precision);
         let hardware = self.hardware.as_ref()?;
         Some(memory_of(&self.architecture, &strategy, &Cluster::usual(hardware, unnamed_software(), 1)))
     }
@@ -65,8 +65,8 @@ impl<'a> Fitting<'a> {
         self.hardware.map(|hardware| hardware.memory)
     }
 
-    pub(crate) fn fits(&self, configuration: &Configuration, micro_batches: u64) -> bool {
-        let (Some(predicted), Some(hardware)) = (self.predicted(configuration, micro_batches), &self.hardware) else {
+    pub(crate) fn fits(&self, configuration: &Configuration, cycles: u64) -> bool {
+        let (Some(predicted), Some(hardware)) = (self.predicted(configuration, cycles), &self.hardware) else {
             return true;
         };
         let needed = self.learned.map_or_else(|| predicted.total(), |learned| learned.planned(&predicted));
@@ -83,14 +83,14 @@ impl<'a> Fitting<'a> {
     }
 
     /// Whether it fits whatever is learnt within the bounds.
-    pub(crate) fn surely_fits(&self, configuration: &Configuration, micro_batches: u64, within: &PeakBounds) -> bool {
-        let predicted = self.predicted(configuration, micro_batches).zip(self.hardware.as_ref());
+    pub(crate) fn surely_fits(&self, configuration: &Configuration, cycles: u64, within: &PeakBounds) -> bool {
+        let predicted = self.predicted(configuration, cycles).zip(self.hardware.as_ref());
         predicted.is_none_or(|(predicted, hardware)| within.most(&predicted) <= self.room(hardware))
     }
 
     /// Whether it fits with something that may be learnt within the bounds.
-    pub(crate) fn may_fit(&self, configuration: &Configuration, micro_batches: u64, within: &PeakBounds) -> bool {
-        let predicted = self.predicted(configuration, micro_batches).zip(self.hardware.as_ref());
+    pub(crate) fn may_fit(&self, configuration: &Configuration, cycles: u64, within: &PeakBounds) -> bool {
+        let predicted = self.predicted(configuration, cycles).zip(self.hardware.as_ref());
         predicted.is_none_or(|(predicted, hardware)| within.least(&predicted) <= self.room(hardware))
     }
 
@@ -99,9 +99,9 @@ impl<'a> Fitting<'a> {
         &self,
         gpu_type: &GpuType,
         configuration: &Configuration,
-        micro_batches: u64,
+        cycles: u64,
     ) -> Result<(), Infeasible> {
-        let (Some(predicted), Some(hardware)) = (self.predicted(configuration, micro_batches), &self.hardware) else {
+        let (Some(predicted), Some(hardware)) = (self.predicted(configuration, cycles), &self.hardware) else {
             return Ok(());
         };
         let (configuration, gpu_type) = (*configuration, gpu_type.clone());
@@ -125,7 +125,8 @@ impl<'a> Fitting<'a> {
                 mib(predicted.activations),
                 mib(predicted.logits),
                 mib(predicted.reserve)
-            ),
+            )
+            .into(),
         })
     }
 }

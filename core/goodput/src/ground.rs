@@ -26,6 +26,21 @@ impl Degrees {
     }
 }
 
+/// Micro-batches of a replica on slower and on faster nodes in a cycle: what a step takes depends on how much faster these are, which nobody measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ratio(u32, u32);
+
+impl Ratio {
+    pub(crate) fn of(layout: Layout) -> Self {
+        let shares = layout.execution.shares;
+        Self(shares.slower, shares.faster)
+    }
+
+    pub(crate) fn is_even(self) -> bool {
+        self.0 == self.1
+    }
+}
+
 /// A configuration whose first steps took longer than the band of what was expected of them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contradiction {
@@ -98,10 +113,11 @@ impl JobModel {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spot {
     pub degrees: Degrees,
+    pub ratio: Ratio,
     pub nodes: NodeCount,
     pub micro_batch: Sequences,
-    /// Per replica and step.
-    pub micro_batches: u64,
+    /// Cycles of a step.
+    pub cycles: u64,
     /// Where steps contradicted what was expected: how many times as long as the factors say they take.
     pub slowdown: Option<f64>,
 }
@@ -127,11 +143,11 @@ impl Ground {
         self.at(layout, micro_batch).any(|spot| spot.slowdown.is_some())
     }
 
-    /// How many times as long as the factors say a step takes: as the nearest number of micro-batches that was measured at this micro-batch
+    /// How many times as long as the factors say a step takes: as the nearest number of cycles that was measured at this micro-batch
     /// shows; 1 where that agreed, or none was.
-    pub(crate) fn slowdown(&self, layout: Layout, nodes: NodeCount, micro_batch: Sequences, micro_batches: u64) -> f64 {
+    pub(crate) fn slowdown(&self, layout: Layout, nodes: NodeCount, micro_batch: Sequences, cycles: u64) -> f64 {
         let distance = |spot: &Spot| {
-            let (one, other) = (spot.micro_batches.max(1) as f64, micro_batches.max(1) as f64);
+            let (one, other) = (spot.cycles.max(1) as f64, cycles.max(1) as f64);
             (one / other).max(other / one)
         };
         // Of equally near ones those on as many nodes, and of these the slower: nothing is lost by that but a gain.
@@ -156,9 +172,11 @@ impl Ground {
         self.sound(layout).chain([present]).any(|measured| doublings(measured, micro_batch) <= 1.0)
     }
 
+    /// Of uneven shares in any degrees and micro-batch: it is their ratio that was wrong.
     fn at(&self, layout: Layout, micro_batch: Sequences) -> impl Iterator<Item = &Spot> {
-        let degrees = Degrees::of(layout);
-        self.spots.iter().filter(move |spot| spot.degrees == degrees && spot.micro_batch == micro_batch)
+        let (degrees, ratio) = (Degrees::of(layout), Ratio::of(layout));
+        let same = move |spot: &&Spot| spot.degrees == degrees && spot.micro_batch == micro_batch;
+        self.spots.iter().filter(move |spot| spot.ratio == ratio && (!ratio.is_even() || same(spot)))
     }
 
     fn sound(&self, layout: Layout) -> impl Iterator<Item = Sequences> {

@@ -14,12 +14,13 @@ fn at(dp: u32, micro: u64, global: u64) -> Configuration {
     Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) }
 }
 
-fn spot(micro: u64, micro_batches: u64, slowdown: Option<f64>) -> Spot {
+fn spot(micro: u64, cycles: u64, slowdown: Option<f64>) -> Spot {
     Spot {
         degrees: Degrees::of(Layout::single()),
+        ratio: Ratio::of(Layout::single()),
         nodes: NodeCount(1),
         micro_batch: Sequences(micro),
-        micro_batches,
+        cycles,
         slowdown,
     }
 }

@@ -10,7 +10,8 @@ use strum::VariantArray;
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    /// With one chunk and the schedule that keeps least, whether or not the script offers these; of any number of ranks that share experts.
+    /// With one chunk and the schedule that keeps least, whether or not the script offers these; of any number of ranks that share experts, and of any
+    /// uneven shares.
     plainest: Execution,
     /// Chunks with schedules, the plainest first.
     pub orders: Arc<[Order]>,
@@ -29,13 +30,14 @@ impl Group {
     }
 
     pub fn ordered(&self, degrees: Layout, (vpp, schedule): Order) -> Layout {
-        Layout { execution: Execution { vpp, schedule, ep: degrees.execution.ep, ..self.plainest }, ..degrees }
+        let Execution { ep, shares, .. } = degrees.execution;
+        Layout { execution: Execution { vpp, schedule, ep, shares, ..self.plainest }, ..degrees }
     }
 
     /// The configuration at a micro-batch that needs least, and its micro-batches: as few as the range allows. Its batch may be beyond the range, where
     /// one micro-batch of each replica is.
     pub fn smallest(&self, degrees: Layout, micro_batch: Sequences, range: BatchRange) -> (Configuration, u64) {
-        let quantum = u64::from(degrees.dp) * micro_batch.0;
+        let quantum = degrees.micro_batches() * micro_batch.0;
         let count = range.min.0.div_ceil(quantum).max(1);
         let (layout, global_batch) = (self.least(degrees), Sequences(count * quantum));
         (Configuration { layout, micro_batch, global_batch }, count)

@@ -1,5 +1,7 @@
 //! Why a job cannot run in a given way, with the numbers, so that a user can do something about it.
 
+use core::fmt;
+
 use headway_types::spec::{self, BatchRange};
 use headway_types::{Configuration, GpuCount, GpuType, Layout, NodeCount};
 use serde::{Deserialize, Serialize};
@@ -24,18 +26,18 @@ pub enum Infeasible {
     NoLayout { gpus: GpuCount, nodes: NodeCount },
     #[error("micro-batch {micro_batch} is above the allowed {largest}")]
     MicroBatch { micro_batch: u64, largest: u64 },
-    #[error("global batch {global_batch} is not a multiple of dp {dp} × micro-batch {micro_batch}")]
-    Indivisible { global_batch: u64, dp: u32, micro_batch: u64 },
+    #[error("global batch {global_batch} is not a multiple of {cycle} × micro-batch {micro_batch}")]
+    Indivisible { global_batch: u64, cycle: Cycle, micro_batch: u64 },
     #[error(
         "{micro_batches} micro-batches per replica are no multiple of {multiple_of}, which interleaved stages need"
     )]
     Interleaving { micro_batches: u64, multiple_of: u64 },
     #[error("global batch {global_batch} is outside the allowed {} to {}", range.min, range.max)]
     BatchOutside { global_batch: u64, range: BatchRange },
-    #[error("no global batch from {} to {} is a multiple of dp {dp} × a micro-batch up to {largest_micro_batch}", range.min, range.max)]
-    NoBatch { range: BatchRange, dp: u32, largest_micro_batch: u64 },
+    #[error("no global batch from {} to {} is a multiple of {cycle} × a micro-batch up to {largest_micro_batch}", range.min, range.max)]
+    NoBatch { range: BatchRange, cycle: Cycle, largest_micro_batch: u64 },
     #[error("{configuration} needs {needed_mib} MiB per GPU ({detail}), {gpu_type} has {available_mib} MiB")]
-    Memory { configuration: Configuration, gpu_type: GpuType, needed_mib: u64, available_mib: u64, detail: String },
+    Memory { configuration: Configuration, gpu_type: GpuType, needed_mib: u64, available_mib: u64, detail: Box<str> },
     #[error(
         "{configuration} needs about {needed_mib} MiB per GPU, no less than {by}, which ran out of memory on {gpu_type}"
     )]
@@ -44,6 +46,30 @@ pub enum Infeasible {
     NoCurve,
     #[error("the script's own curve decides, there is no configuration to choose")]
     Opaque,
+}
+
+/// Of what a global batch is a multiple, in micro-batches: one of each replica, or of uneven shares as many as each takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cycle {
+    micro_batches: u64,
+    dp: u32,
+}
+
+impl Cycle {
+    pub(crate) fn of(layout: Layout) -> Self {
+        Self { micro_batches: layout.micro_batches(), dp: layout.dp }
+    }
+}
+
+impl fmt::Display for Cycle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Cycle { micro_batches, dp } = *self;
+        if micro_batches == u64::from(dp) {
+            write!(f, "dp {dp}")
+        } else {
+            write!(f, "the {micro_batches} micro-batches that dp {dp} does in a cycle of uneven shares")
+        }
+    }
 }
 
 impl Infeasible {
@@ -83,7 +109,7 @@ impl Infeasible {
     pub(crate) fn yields_to(&self, other: &Infeasible) -> bool {
         match (self.needed_mib(), other.needed_mib()) {
             (Some(ours), Some(theirs)) => (theirs, other.subject()) < (ours, self.subject()),
-            (None, None) => other.replicas() < self.replicas(),
+            (None, None) => other.cycle() < self.cycle(),
             (ours, theirs) => theirs.is_some() && ours.is_none(),
         }
     }
@@ -105,8 +131,8 @@ impl Infeasible {
         }
     }
 
-    fn replicas(&self) -> Option<u32> {
-        if let Infeasible::NoBatch { dp, .. } = self { Some(*dp) } else { None }
+    fn cycle(&self) -> Option<Cycle> {
+        if let Infeasible::NoBatch { cycle, .. } = self { Some(*cycle) } else { None }
     }
 
     fn needed_mib(&self) -> Option<u64> {

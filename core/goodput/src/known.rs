@@ -10,7 +10,7 @@ use headway_types::{Execution, Layout, Sequences};
 use crate::batches::batch_grid;
 use crate::fitting::Fitting;
 use crate::groups::{Group, Groups, MOST};
-use crate::layouts::{Room, is_alone};
+use crate::layouts::{Lead, Room, is_alone};
 use crate::peaks::PeakBounds;
 use crate::step_time::PriorTimes;
 
@@ -22,6 +22,8 @@ const SLACK: f64 = 0.03;
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub prior: PriorTimes,
+    /// How many times as fast as the slower nodes of a gang over two classes the faster ones are, at least and at most; 1 of any other.
+    pub lead: Lead,
     /// Of the training's range.
     grids: BTreeMap<u64, Arc<[Sequences]>>,
     listed: BTreeMap<ListKey, Listed>,
@@ -30,12 +32,13 @@ pub(crate) struct Known {
     within: Option<PeakBounds>,
 }
 
-/// All that executions of degrees depend on where nothing is said of single sizes: pp, cp, and whether there is tensor parallelism and a replica
-/// is alone.
-type ListKey = (u32, u32, bool, bool);
+/// All that executions of degrees depend on where nothing is said of single sizes: pp, cp, and whether there is tensor parallelism, a replica
+/// is alone and shares are even.
+type ListKey = (u32, u32, bool, bool, bool);
 
-/// tp, pp, cp and ep, packed, since they are looked up for every size; and whether a replica is alone.
-type SieveKey = (u128, bool);
+/// tp, pp, cp and ep, packed, since they are looked up for every size; and whether a replica is alone and shares are even, which without pipelines
+/// changes no need of memory.
+type SieveKey = (u128, bool, bool);
 
 const _: () = assert!(MOST <= u128::BITS as usize, "each group has a bit");
 
@@ -58,9 +61,9 @@ struct Sieve {
 const NEVER: u8 = u8::MAX;
 
 impl Known {
-    pub fn new(prior: PriorTimes) -> Self {
+    pub fn new(mut prior: PriorTimes) -> Self {
         let (grids, listed, sieves) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { prior, grids, listed, sieves, within: None }
+        Self { lead: prior.lead(), prior, grids, listed, sieves, within: None }
     }
 
     /// Batches of the range to try, multiples of `quantum`.
@@ -99,9 +102,9 @@ impl Known {
             let all = self.executions(room, degrees);
             return micro_batches.map(|micro_batch| (micro_batch, Arc::clone(&all))).collect();
         };
-        let Execution { cp, ep, .. } = degrees.execution;
+        let Execution { cp, ep, shares, .. } = degrees.execution;
         let packed = [degrees.tp, degrees.pp, cp, ep].into_iter().fold(0, |packed, it| packed << 32 | u128::from(it));
-        let key = (packed, is_alone(&degrees));
+        let key = (packed, is_alone(&degrees), shares.are_even());
         if !self.sieves.contains_key(&key) {
             let all = self.executions(room, degrees);
             self.sieves.insert(key, Sieve::each(&all, memory, degrees, micro_batches, range, &within));
@@ -114,7 +117,8 @@ impl Known {
 }
 
 fn listed<'l>(known: &'l mut BTreeMap<ListKey, Listed>, room: &Room<'_>, degrees: Layout) -> &'l mut Listed {
-    let key = (degrees.pp, degrees.execution.cp, degrees.tp == 1, is_alone(&degrees));
+    let Execution { cp, shares, .. } = degrees.execution;
+    let key = (degrees.pp, cp, degrees.tp == 1, is_alone(&degrees), shares.are_even());
     known.entry(key).or_insert_with(|| Listed { all: Arc::new(list(room, degrees)), parts: Vec::new() })
 }
 

@@ -2,10 +2,16 @@
 
 use headway_types::spec::{ExecutionLimits, LayoutLimits};
 use headway_types::{
-    Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Offload, Recompute, Schedule, Sharding,
+    Execution, GpuCount, Layout, ModelShape, NodeClass, NodeCount, Offload, Recompute, Schedule, Sharding, Shares,
 };
 
 use crate::estimate::divides_layers;
+
+/// Micro-batches of a slower replica in a cycle: with more, batches are multiples of more than ratios gain.
+const MOST_OF_SLOWER: u32 = 3;
+
+/// How many times as fast as the slower nodes of a gang over two classes the faster ones are: at least, and at most.
+pub(crate) type Lead = [f64; 2];
 
 /// Everything that says whether a layout may be.
 #[derive(Clone, Copy)]
@@ -15,6 +21,7 @@ pub(crate) struct Room<'a> {
     pub class: &'a NodeClass,
     pub gpus: GpuCount,
     pub nodes: NodeCount,
+    pub lead: Lead,
 }
 
 impl<'a> Room<'a> {
@@ -32,14 +39,14 @@ impl<'a> Room<'a> {
     fn degree_obstacle(&self, layout: Layout) -> Option<String> {
         let Layout { dp, tp, pp, execution } = layout;
         let ((tps, pps, _), shape) = (self.limits(), self.shape);
-        let per_node = self.gpus.0 / self.nodes.0.max(1);
+        let per_node = self.per_node();
         if [dp, tp, pp, execution.cp, execution.ep, execution.vpp].contains(&0) {
             Some("degrees start at 1".to_owned())
         } else if !tps.is_empty() && !tps.contains(&tp) {
             Some(format!("the script does not offer tp {tp}"))
         } else if !pps.is_empty() && !pps.contains(&pp) {
             Some(format!("the script does not offer pp {pp}"))
-        } else if self.class.emulated.is_some() && (tp > 1 || !execution.is_plain()) {
+        } else if self.class.emulated.is_some() && (tp > 1 || !is_plain_but_for_shares(&execution)) {
             Some("emulated devices keep the time of data parallelism and plain pipelines only".to_owned())
         } else if self.class.emulated.is_some() && pp > 1 && pps.is_empty() {
             Some("on emulated devices a script has to name its pipelines".to_owned())
@@ -57,8 +64,12 @@ impl<'a> Room<'a> {
                 false => format!("pp must divide {} layers", shape.layers),
             })
         } else {
-            self.expert_obstacle(layout)
+            self.expert_obstacle(layout).or_else(|| self.share_obstacle(layout))
         }
+    }
+
+    fn per_node(&self) -> u32 {
+        self.gpus.0 / self.nodes.0.max(1)
     }
 
     /// Whether the script cuts the layers into so many stages or chunks.
@@ -81,10 +92,49 @@ impl<'a> Room<'a> {
         (!(tp * cp * dp).is_multiple_of(ep)).then(|| format!("ep must divide the {} ranks of a stage", tp * cp * dp))
     }
 
+    /// Replicas do unequal numbers of micro-batches, so nothing that one of these needs may be another's.
+    fn share_obstacle(&self, layout: Layout) -> Option<String> {
+        let Layout { dp, tp, pp, execution: Execution { cp, ep, shares, .. } } = layout;
+        if shares.are_even() {
+            return None;
+        }
+        let Some(of_faster) = self.replicas_on_faster(tp * cp) else {
+            return Some(
+                "uneven shares are of replicas within the nodes of two classes, the slower nodes first".to_owned(),
+            );
+        };
+        if pp > 1 {
+            Some("of uneven shares a replica must not span stages".to_owned())
+        } else if ep > 1 {
+            Some("of uneven shares no two replicas may share experts".to_owned())
+        } else if shares.of_faster != of_faster {
+            Some(format!("{of_faster} of its replicas are on faster nodes, not {}", shares.of_faster))
+        } else if !shares.are_sound(dp) {
+            Some(format!("replicas on faster nodes take more of a cycle, and {} micro-batches at most", Shares::MOST))
+        } else {
+            None
+        }
+    }
+
+    /// Of replicas of so many ranks; `None` where not all nodes have whole ones, or none is faster than another.
+    fn replicas_on_faster(&self, ranks: u32) -> Option<u32> {
+        let ahead = self.class.ahead.as_ref().filter(|ahead| ahead.nodes < self.nodes)?;
+        self.per_node().is_multiple_of(ranks).then(|| ahead.nodes.0 * (self.per_node() / ranks))
+    }
+
+    /// Uneven shares that these degrees could have: as near the lead as few micro-batches a cycle allow.
+    fn uneven(&self, degrees: Layout) -> Vec<Layout> {
+        let of_faster = self.replicas_on_faster(degrees.tp * degrees.execution.cp);
+        let Some(of_faster) = of_faster.filter(|_| self.limits().2.uneven_shares) else { return Vec::new() };
+        let shares = ratios(self.lead).into_iter().map(|(slower, faster)| Shares { slower, faster, of_faster });
+        let layouts = shares.map(|shares| Layout { execution: Execution { shares, ..degrees.execution }, ..degrees });
+        layouts.filter(|layout| self.share_obstacle(*layout).is_none()).collect()
+    }
+
     /// Why an execution does not go with the model and its degrees.
     fn misfit(&self, layout: Layout) -> Option<&'static str> {
         let Layout { tp, pp, execution, .. } = layout;
-        let Execution { cp, vpp, schedule, sequence_parallel, .. } = execution;
+        let Execution { cp, vpp, schedule, sharding, sequence_parallel, shares, .. } = execution;
         if cp > 1 && !self.shape.seq_len.is_multiple_of(2 * cp) {
             Some("cp must divide the sequence into two parts per rank")
         } else if vpp > 1 && pp == 1 {
@@ -95,12 +145,15 @@ impl<'a> Room<'a> {
             Some("pp × vpp must divide the layers")
         } else if sequence_parallel && tp == 1 {
             Some("sequence parallelism is among tensor-parallel ranks")
+        } else if sharding >= Sharding::Gradients && !shares.are_even() {
+            Some("of uneven shares replicas must not exchange gradients or parameters in each micro-batch")
         } else {
             None
         }
     }
 
-    /// Degrees of exactly these GPUs that are allowed, plain but for cp and ep; least tp first, then pp, then cp, then ep.
+    /// Degrees of exactly these GPUs that are allowed, plain but for cp, ep and shares; least tp first, then pp, then cp, then ep, even shares before
+    /// others.
     pub(crate) fn degrees(&self) -> Vec<Layout> {
         let (shape, gpus, limits) = (self.shape, self.gpus.0, self.limits().2);
         let mut found = Vec::new();
@@ -113,7 +166,10 @@ impl<'a> Room<'a> {
                         let execution = Execution { cp, ep: *ep, ..self.least() };
                         Layout { dp: ranks / cp, tp, pp, execution }
                     });
-                    found.extend(layouts.filter(|layout| self.degree_obstacle(*layout).is_none()));
+                    for layout in layouts.filter(|layout| self.degree_obstacle(*layout).is_none()) {
+                        found.push(layout);
+                        found.extend(self.uneven(layout));
+                    }
                 }
             }
         }
@@ -156,8 +212,28 @@ impl<'a> Room<'a> {
                 })
             })
             .filter(move |layout| !idle(layout, &least, limits) && self.misfit(*layout).is_none())
-            .filter(|layout| self.class.emulated.is_none() || layout.execution.is_plain())
+            .filter(|layout| self.class.emulated.is_none() || is_plain_but_for_shares(&layout.execution))
     }
+}
+
+/// Small whole numbers in the ratio of 1 to a lead, and those next to it.
+fn ratios([least, most]: Lead) -> Vec<(u32, u32)> {
+    let mut found = Vec::new();
+    for slower in 1..=MOST_OF_SLOWER {
+        let [least, most] = [libm::floor(f64::from(slower) * least), libm::ceil(f64::from(slower) * most)];
+        for faster in least as u32..=most as u32 {
+            let known = found.iter().any(|(s, f)| s * faster == f * slower);
+            if slower < faster && faster <= Shares::MOST && !known {
+                found.push((slower, faster));
+            }
+        }
+    }
+    found
+}
+
+/// What emulated workers keep the time of.
+fn is_plain_but_for_shares(execution: &Execution) -> bool {
+    Execution { shares: Shares::EVEN, ..*execution }.is_plain()
 }
 
 /// Whether a layout costs no less than a plainer one: a schedule without a pipeline, or one of whole stages that keeps more micro-batches
@@ -188,7 +264,7 @@ fn not_offered(limits: &ExecutionLimits, execution: &Execution) -> Option<String
     if limits.allow(execution) {
         return None;
     }
-    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
+    let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload, shares } = execution;
     let what = if !limits.cp.contains(cp) {
         format!("cp {cp}")
     } else if !limits.ep.contains(ep) {
@@ -203,6 +279,8 @@ fn not_offered(limits: &ExecutionLimits, execution: &Execution) -> Option<String
         format!("recompute {recompute}")
     } else if *sequence_parallel && !limits.sequence_parallel {
         "sequence parallelism".to_owned()
+    } else if !shares.are_even() && !limits.uneven_shares {
+        "uneven shares".to_owned()
     } else {
         match offload {
             Offload::None => "optimizer states on the device".to_owned(),

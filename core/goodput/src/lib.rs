@@ -54,7 +54,7 @@ pub use architecture::{parameters, training_flops_per_token};
 pub use curve::{Curve, CurvePoint, Offer};
 pub use ground::Contradiction;
 pub use infeasible::Infeasible;
-pub use mixed::slowest;
+pub use mixed::{ahead_of, of_gang, slowest};
 pub use model::{JobModel, Unlearned};
 pub use peers::Lessons;
 pub use searches::Searches;

@@ -22,7 +22,7 @@ use crate::noise::{IgnoredReports, NoNoiseScale, NoiseEstimator};
 use crate::peaks::{Learned, MemoryCorrection, Needed};
 use crate::peers::{Kind, Lesson, Lessons, Taught};
 use crate::ratio::Interval;
-use crate::step_time::{PriorTimes, Spread, StepTime, step_time};
+use crate::step_time::{PriorTimes, Spread, StepTime};
 
 /// Standard error of ln φ before anything is measured: how much a measured φ must overcome.
 const PRIOR_LOG_ERROR: f64 = 1.0;
@@ -55,6 +55,9 @@ pub struct Unlearned {
     layouts: LayoutLimits,
     taught: Arc<Taught>,
 }
+
+/// A learnt lead is believed in steps of its logarithm, so that not every report makes it another.
+const LEAD_STEP: f64 = 0.05;
 
 /// Beyond this no configuration is believed.
 const MOST_GPUS: u32 = 1 << 20;
@@ -161,7 +164,7 @@ impl JobModel {
     #[must_use]
     pub fn no_noise_scale(&self, configuration: Option<&Configuration>) -> Option<NoNoiseScale> {
         let why = self.noise.explained(self.training.work.seq_len()).err()?;
-        let gradients = configuration.and_then(|at| Some(u64::from(at.layout.dp) * at.accumulation()?));
+        let gradients = configuration.and_then(|at| Some(at.layout.micro_batches() * at.cycles()?));
         Some(if gradients == Some(1) { NoNoiseScale::SingleGradient } else { why })
     }
 
@@ -254,7 +257,7 @@ impl JobModel {
         let sound = execution.ep > 0 && execution.vpp > 0 && (1..=MOST_GPUS).contains(&layout.gpus().0);
         let device = sound.then(|| catalog::device(class).ok())??;
         let fitting = self.fitting(class, &device)?;
-        Some((fitting.predicted(configuration, configuration.accumulation()?)?, fitting.capacity()?))
+        Some((fitting.predicted(configuration, configuration.cycles()?)?, fitting.capacity()?))
     }
 
     /// The same of a configuration that is known to fit, whose prior step time is known.
@@ -322,21 +325,34 @@ impl JobModel {
         nodes: NodeCount,
         configuration: &Configuration,
     ) -> Result<StepTime, Infeasible> {
-        let Some(shape) = self.shape() else { return Err(Infeasible::Opaque) };
         self.check_allocation(class, gpus, nodes)?;
         if configuration.layout.gpus() != gpus {
             return Err(Infeasible::WrongSize { configuration: *configuration, gpus });
         }
         self.check_layout(class, gpus, nodes, configuration.layout)?;
-        let micro_batches = configuration.accumulation().ok_or_else(|| indivisible(configuration))?;
-        let (device, spread) = (catalog::device(class)?, Spread { gpus, nodes });
-        Ok(step_time(shape, self.training.precision, &device, spread, configuration, micro_batches))
+        let cycles = configuration.cycles().ok_or_else(|| indivisible(configuration))?;
+        Ok(self.prior_times(class)?.step_time(Spread { gpus, nodes }, configuration, cycles))
     }
 
-    /// What layers take on a class before anything is learnt.
+    /// What layers take on a class before anything is learnt, but for how much faster the faster nodes of a gang over two classes are.
     pub(crate) fn prior_times(&self, class: &NodeClass) -> Result<PriorTimes, Infeasible> {
         let shape = self.shape().ok_or(Infeasible::Opaque)?;
-        Ok(PriorTimes::new(shape, self.training.precision, catalog::device(class)?))
+        let prior = PriorTimes::new(shape, self.training.precision, catalog::device(class)?);
+        let Some(ahead) = &class.ahead else { return Ok(prior) };
+        Ok(prior.with_ahead(catalog::device(&ahead.class)?, self.lead_learnt(class)))
+    }
+
+    /// By what a micro-batch on the faster nodes of a gang over two classes is off the prior, over what one on the slower is; 1 unless steps of even
+    /// shares, which say so of one type alone, taught it of both. What is common to both, as software is, cancels out.
+    pub(crate) fn lead_learnt(&self, class: &NodeClass) -> f64 {
+        let known = |of: &GpuType| {
+            let own = self.correction.learned().find(|(gpu_type, _)| *gpu_type == of).map(|(_, factors)| factors);
+            own.or_else(|| self.taught.get(of).map(|lesson| lesson.factors()))
+        };
+        let faster = class.ahead.as_ref().and_then(|ahead| known(&ahead.class.gpu_type));
+        let Some((slower, faster)) = known(&class.gpu_type).zip(faster) else { return 1.0 };
+        let steps = (libm::log(faster.micro / slower.micro) / LEAD_STEP).round();
+        if steps.is_finite() { libm::exp(LEAD_STEP * steps) } else { 1.0 }
     }
 
     /// What reports taught of the GPU type, its own or those of jobs alike.

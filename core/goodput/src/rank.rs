@@ -26,8 +26,8 @@ pub(crate) struct Rank {
 
 impl Rank {
     pub(crate) fn of(range: BatchRange, wanted: Option<Wanted>, configuration: &Configuration, goodput: f64) -> Self {
-        let Layout { dp, tp, pp, execution } = configuration.layout;
-        let small_batches = u64::from(dp) * configuration.accumulation().unwrap_or(0);
+        let Layout { tp, pp, execution, .. } = configuration.layout;
+        let small_batches = configuration.layout.micro_batches() * configuration.cycles().unwrap_or(0);
         Self {
             measurable: range.min == range.max || small_batches >= 2,
             off: Reverse(wanted.map_or(0, |wanted| wanted.steps_off(configuration.global_batch))),

@@ -19,21 +19,26 @@ use crate::step_time::StepTime;
 /// See the module. Every question names a model of the same training; [`Self::follow`] says when what it has learnt is another.
 #[derive(Clone, Debug)]
 pub struct Searches {
+    /// Of a gang over two classes in the division that is asked for.
     class: NodeClass,
     known: Result<Known, Infeasible>,
     learnt: Learnt,
     peaks: Option<Learned>,
     ground: Ground,
+    lead: f64,
     /// How often what is learnt has changed.
     age: u64,
-    allocations: BTreeMap<(GpuCount, NodeCount), Answered>,
+    allocations: BTreeMap<Allocation, Answered>,
     /// Of this age.
     layouts: BTreeMap<Asked, Result<Offer, Infeasible>>,
-    refusals: BTreeMap<(GpuCount, NodeCount), Option<Infeasible>>,
+    refusals: BTreeMap<Allocation, Option<Infeasible>>,
 }
 
+/// GPUs, nodes, and how many of the nodes are faster.
+type Allocation = (GpuCount, NodeCount, NodeCount);
+
 /// A layout that stays, and the micro-batch within whose reach it stays.
-type Asked = (GpuCount, NodeCount, Layout, Option<Sequences>);
+type Asked = (Allocation, Layout, Option<Sequences>);
 
 /// What is known of an allocation, as of an age.
 #[derive(Clone, Debug)]
@@ -73,6 +78,7 @@ impl Searches {
             learnt: Learnt::of(model, class),
             peaks: model.learned_peaks(class).cloned(),
             ground: model.ground(class),
+            lead: model.lead_learnt(class),
             age: 0,
             allocations: BTreeMap::new(),
             layouts: BTreeMap::new(),
@@ -80,13 +86,41 @@ impl Searches {
         }
     }
 
+    /// Whether they are of a class, however its nodes are divided.
     #[must_use]
-    pub fn class(&self) -> &NodeClass {
-        &self.class
+    pub fn are_on(&self, class: &NodeClass) -> bool {
+        let alike = match (&self.class.ahead, &class.ahead) {
+            (None, None) => true,
+            (Some(own), Some(other)) => own.class == other.class,
+            _ => false,
+        };
+        let NodeClass { gpu_type, gpus_per_node, emulated, fabric, stated, ahead: _ } = &self.class;
+        alike
+            && *gpu_type == class.gpu_type
+            && *gpus_per_node == class.gpus_per_node
+            && *emulated == class.emulated
+            && *fabric == class.fabric
+            && *stated == class.stated
+    }
+
+    /// Questions are about this division of the class from now on.
+    pub fn divide(&mut self, class: &NodeClass) {
+        if self.class.ahead != class.ahead {
+            self.class.ahead.clone_from(&class.ahead);
+        }
+    }
+
+    fn allocation(&self, gpus: GpuCount, nodes: NodeCount) -> Allocation {
+        (gpus, nodes, faster_of(&self.class))
     }
 
     /// The model has changed, its training has not.
     pub fn follow(&mut self, model: &JobModel) {
+        let lead = model.lead_learnt(&self.class);
+        if lead != self.lead {
+            *self = Self { age: self.age + 1, ..Self::new(model, &self.class) };
+            return;
+        }
         let (learnt, peaks) = (Learnt::of(model, &self.class), model.learned_peaks(&self.class));
         let ground = model.ground(&self.class);
         if learnt != self.learnt || peaks != self.peaks.as_ref() || ground != self.ground {
@@ -99,17 +133,18 @@ impl Searches {
 
     /// Whether the best of an allocation, or of a layout there, has been searched for since what is learnt last changed.
     #[must_use]
-    pub fn know(&self, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
+    pub fn know(&self, class: &NodeClass, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
+        let at = (gpus, nodes, faster_of(class));
         match only {
-            None => self.allocations.get(&(gpus, nodes)).is_some_and(|known| known.age == self.age),
-            Some(layout) => self.layouts.contains_key(&(gpus, nodes, layout, None)),
+            None => self.allocations.get(&at).is_some_and(|known| known.age == self.age),
+            Some(layout) => self.layouts.contains_key(&(at, layout, None)),
         }
     }
 
     /// The same of the best within reach of a job that runs in a configuration.
     #[must_use]
-    pub fn know_within_reach(&self, gpus: GpuCount, nodes: NodeCount, of: &Configuration) -> bool {
-        self.layouts.contains_key(&(gpus, nodes, of.layout, Some(of.micro_batch)))
+    pub fn know_within_reach(&self, class: &NodeClass, gpus: GpuCount, nodes: NodeCount, of: &Configuration) -> bool {
+        self.layouts.contains_key(&((gpus, nodes, faster_of(class)), of.layout, Some(of.micro_batch)))
     }
 
     /// The best of an allocation; `None` where nothing is feasible.
@@ -117,14 +152,15 @@ impl Searches {
         if model.shape().is_none() {
             return model.best(&self.class, gpus, nodes).ok();
         }
-        let known = self.allocations.get(&(gpus, nodes));
+        let at = self.allocation(gpus, nodes);
+        let known = self.allocations.get(&at);
         let current = known.filter(|known| known.age == self.age);
         let (choice, unlikely) = match current {
             Some(known) => (known.found.choice(), known.unlikely),
             None => {
                 let (found, unlikely) = self.find(model, gpus, nodes)?;
                 let choice = found.choice();
-                self.allocations.insert((gpus, nodes), Answered { age: self.age, found, unlikely });
+                self.allocations.insert(at, Answered { age: self.age, found, unlikely });
                 (choice, unlikely)
             }
         };
@@ -135,7 +171,7 @@ impl Searches {
     pub fn refusal(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<Infeasible> {
         self.best(model, gpus, nodes).is_none().then_some(())?;
         let refuse = || model.best(&self.class, gpus, nodes).err();
-        self.refusals.entry((gpus, nodes)).or_insert_with(refuse).clone()
+        self.refusals.entry(self.allocation(gpus, nodes)).or_insert_with(refuse).clone()
     }
 
     /// The best micro-batch and global batch of a layout that stays.
@@ -146,7 +182,7 @@ impl Searches {
         nodes: NodeCount,
         layout: Layout,
     ) -> Result<Offer, Infeasible> {
-        self.best_of((gpus, nodes, layout, None), model)
+        self.best_of((self.allocation(gpus, nodes), layout, None), model)
     }
 
     /// The same for a job that runs in a configuration: of its layout, in a micro-batch that was measured, or next to such a one.
@@ -157,11 +193,11 @@ impl Searches {
         nodes: NodeCount,
         of: &Configuration,
     ) -> Result<Offer, Infeasible> {
-        self.best_of((gpus, nodes, of.layout, Some(of.micro_batch)), model)
+        self.best_of((self.allocation(gpus, nodes), of.layout, Some(of.micro_batch)), model)
     }
 
     fn best_of(&mut self, key: Asked, model: &JobModel) -> Result<Offer, Infeasible> {
-        let (gpus, nodes, layout, present) = key;
+        let ((gpus, nodes, _), layout, present) = key;
         if let Some(known) = self.layouts.get(&key) {
             return known.clone();
         }
@@ -179,7 +215,7 @@ impl Searches {
     /// And whether it is unlikely to fit; `None` where the class is not known.
     fn find(&mut self, model: &JobModel, gpus: GpuCount, nodes: NodeCount) -> Option<(Found, bool)> {
         let mut search = Search::with(model, &self.class, self.known.as_mut().ok()?, self.learnt).ok()?;
-        let known = self.allocations.remove(&(gpus, nodes));
+        let known = self.allocations.remove(&(gpus, nodes, faster_of(&self.class)));
         let asked_before = known.is_some();
         match known.map(|known| known.found) {
             Some(Found::Again(mut again)) => {
@@ -206,6 +242,10 @@ impl Searches {
         let found = if asked_before { Found::Again(Box::new(again)) } else { Found::Once(again.choice) };
         Some((found, unlikely))
     }
+}
+
+fn faster_of(class: &NodeClass) -> NodeCount {
+    class.ahead.as_ref().map_or(NodeCount(0), |ahead| ahead.nodes)
 }
 
 impl Found {

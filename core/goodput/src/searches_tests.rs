@@ -8,6 +8,7 @@ use strum::VariantArray;
 
 use super::*;
 use crate::examples::{self, class_of, llama3_8b, tiny, training};
+use crate::mixed::ahead_of;
 use crate::peers::Lessons;
 
 const SIZES: [(u32, u32); 9] = [(1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1), (12, 2), (16, 2), (64, 8)];
@@ -61,6 +62,7 @@ fn shapes() -> Vec<(Work, u64, (u64, u64))> {
 }
 
 fn agree(searches: &mut Searches, model: &JobModel, class: &NodeClass) -> Result<(), TestCaseError> {
+    searches.divide(class);
     for (gpus, nodes) in SIZES.map(|(gpus, nodes)| (GpuCount(gpus), NodeCount(nodes))) {
         let anew = model.best(class, gpus, nodes);
         prop_assert_eq!(searches.best(model, gpus, nodes), anew.clone().ok(), "{} GPUs", gpus);
@@ -79,17 +81,18 @@ proptest! {
     #[test]
     fn whatever_reports_teach_the_answers_are_those_of_a_search_from_nothing(
         which in 0usize..3, seed in 0u64..1_000_000, truth in 0.4..2.5f64, every_schedule: bool, norm_test: bool,
-        a100: bool, ran_out in 0u32..8, taught in 0u32..16,
+        on in 0usize..3, ran_out in 0u32..8, taught in 0u32..16, uneven_shares: bool,
     ) {
         let (work, reference, range) = shapes().swap_remove(which);
         let mut training = training(work, reference, range);
-        training.layouts.execution = limits(every_schedule);
+        training.layouts.execution = ExecutionLimits { uneven_shares, ..limits(every_schedule) };
         if norm_test {
             training.batch_policy = BatchPolicy::NormTest { eta: 0.3.try_into().unwrap() };
         }
         let (ours, other) = (class_of("H100-80G", 8), class_of("A100-80G", 8));
+        let gang = |of_faster| NodeClass { ahead: ahead_of(&other, &ours, NodeCount(of_faster)), ..other.clone() };
         let mut model = JobModel::new(training);
-        let mut searches = [Searches::new(&model, &ours), Searches::new(&model, &other)];
+        let mut searches = [&ours, &other, &gang(1)].map(|class| Searches::new(&model, class));
         let mut draws = SplitMix64(seed);
         let mut peer = model.clone();
         if let Some(report) = report(&peer, &ours, (8, 1), &mut draws, 1.5 / truth) {
@@ -99,7 +102,9 @@ proptest! {
         for step in 0..12u32 {
             agree(&mut searches[0], &model, &ours)?;
             agree(&mut searches[1], &model, &other)?;
-            let class = if a100 { &other } else { &ours };
+            let divided = gang(1 + step % 3);
+            agree(&mut searches[2], &model, &divided)?;
+            let class = [&ours, &other, &divided][on];
             let at = SIZES[(draws.uniform() * SIZES.len() as f64) as usize];
             if let Some(report) = report(&model, class, at, &mut draws, truth) {
                 model.observe(class, NodeCount(at.1), &report);
@@ -129,7 +134,7 @@ fn a_job_that_goes_on_reporting_is_searched_for_only_at_first() {
         for (gpus, nodes) in SIZES {
             let key = (GpuCount(gpus), NodeCount(nodes));
             let search = Search::with(&model, &class, searches.known.as_mut().unwrap(), searches.learnt).unwrap();
-            let held = searches.allocations.get(&key).is_some_and(|kept| match &kept.found {
+            let held = searches.allocations.get(&(key.0, key.1, NodeCount(0))).is_some_and(|kept| match &kept.found {
                 Found::Again(again) => again.list.as_ref().is_some_and(|list| list.best(&search).is_some()),
                 Found::Nothing { peaks: Some(peaks) } => search.memory.is_within(peaks),
                 _ => false,
@@ -138,7 +143,9 @@ fn a_job_that_goes_on_reporting_is_searched_for_only_at_first() {
                 (asked, listed) = (asked + 1, listed + u32::from(held));
             }
             searches.best(&model, key.0, key.1);
-            if let Some(Answered { found: Found::Again(again), .. }) = searches.allocations.get(&key) {
+            if let Some(Answered { found: Found::Again(again), .. }) =
+                searches.allocations.get(&(key.0, key.1, NodeCount(0)))
+            {
                 longest = longest.max(again.list.as_ref().map_or(0, Shortlist::len));
             }
         }

@@ -274,7 +274,7 @@ pub(crate) fn nothing_fits(search: &mut Search<'_>, gpus: GpuCount, nodes: NodeC
 
 impl Entry {
     fn quantum(&self) -> u64 {
-        u64::from(self.layout.dp) * self.micro_batch.0
+        self.layout.micro_batches() * self.micro_batch.0
     }
 
     fn grid(&self, range: BatchRange) -> Vec<Sequences> {

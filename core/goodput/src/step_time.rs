@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use headway_types::{Configuration, EmulatedDevice, GpuCount, ModelShape, NodeCount, Seconds, spec};
+use headway_types::{
+    Configuration, EmulatedDevice, GpuCount, Layout, ModelShape, NodeCount, Seconds, Sequences, Shares, spec,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::architecture::{Architecture, parameters, training_flops_per_token};
@@ -11,8 +13,13 @@ use crate::catalog::Device;
 use crate::collective::Cluster;
 use crate::estimate::{micro_time_with, step_time_with};
 use crate::layer::LayerCosts;
+use crate::layouts::Lead;
 use crate::physics::{Parameters, Profile};
 use crate::strategy::{Recompute, Strategy};
+
+/// Tensor parallelism over a usual node, and a large micro-batch: the ends between which a lead lies.
+const WHOLE_NODE: u32 = 8;
+const LARGE: u64 = 16;
 
 /// Step time term by term. Terms of one group scale alike: `micro` terms with the number of micro-batches, `step` terms not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,7 +92,11 @@ impl StepTime {
     /// pipeline once per step.
     #[must_use]
     pub fn repeated(&self, times: u64) -> StepTime {
-        let many = |seconds: Seconds| seconds * times as f64;
+        self.scaled(times as f64)
+    }
+
+    fn scaled(&self, times: f64) -> StepTime {
+        let many = |seconds: Seconds| seconds * times;
         StepTime {
             compute: many(self.compute),
             logits: many(self.logits),
@@ -98,6 +109,15 @@ impl StepTime {
             pipeline_transfers: many(self.pipeline_transfers),
             ..*self
         }
+    }
+
+    /// What a step takes where other replicas, which share this one's network, do other work before they exchange gradients.
+    fn held_up_by(&self, other: &StepTime) -> StepTime {
+        if other.micro() <= self.micro() {
+            return *self;
+        }
+        let StepTime { data_collectives, optimizer, offload, overhead, .. } = *self;
+        StepTime { data_collectives, optimizer, offload, overhead, ..*other }
     }
 
     /// Every term with its name, in the order of a step.
@@ -141,7 +161,7 @@ pub(crate) fn unnamed_software() -> &'static Profile {
     &UNNAMED
 }
 
-/// Prior step time with `micro_batches` micro-batches per replica.
+/// Prior step time on one device with `micro_batches` micro-batches per replica.
 #[must_use]
 pub fn step_time(
     shape: &ModelShape,
@@ -151,10 +171,11 @@ pub fn step_time(
     configuration: &Configuration,
     micro_batches: u64,
 ) -> StepTime {
-    PriorTimes::new(shape, precision, *device).step_time(spread, configuration, micro_batches)
+    PriorTimes::new(shape, precision, *device).of_replica(spread, configuration, micro_batches, step_time_with)
 }
 
-/// Prior step times of one model on one device. What a layer takes is the same in many layouts, so it is kept from question to question.
+/// Prior step times of one model on one device, or where some nodes of a gang are faster, on both. What a layer takes is the same in many
+/// layouts, so it is kept from question to question.
 #[derive(Clone, Debug)]
 pub(crate) struct PriorTimes {
     shape: ModelShape,
@@ -162,6 +183,8 @@ pub(crate) struct PriorTimes {
     precision: spec::Precision,
     device: Device,
     layers: BTreeMap<LayerKey, LayerCosts>,
+    /// On the faster nodes, and by what their micro-batches are known to be off.
+    ahead: Option<(Box<PriorTimes>, f64)>,
 }
 
 /// What a layer's costs depend on before parameters are gathered: tp, cp, ep, micro-batch, sequence parallelism, recomputation (selective
@@ -179,23 +202,67 @@ fn layer_key(strategy: &Strategy, recompute: Recompute, entangled: bool, per_nod
 
 impl PriorTimes {
     pub(crate) fn new(shape: &ModelShape, precision: spec::Precision, device: Device) -> Self {
-        Self { shape: *shape, architecture: Architecture::from(shape), precision, device, layers: BTreeMap::new() }
+        let (architecture, layers) = (Architecture::from(shape), BTreeMap::new());
+        Self { shape: *shape, architecture, precision, device, layers, ahead: None }
+    }
+
+    /// The same where some nodes have this device, which is faster, and whose micro-batches are off by a factor.
+    pub(crate) fn with_ahead(self, device: Device, off: f64) -> Self {
+        let ahead = Box::new(Self::new(&self.shape, self.precision, device));
+        Self { ahead: Some((ahead, off)), ..self }
+    }
+
+    /// How many times as fast a micro-batch is on the faster nodes, at least and at most; 1 where there are none.
+    pub(crate) fn lead(&mut self) -> Lead {
+        let Some((mut ahead, off)) = self.ahead.take() else { return [1.0; 2] };
+        let whole = if self.shape.kv_heads.is_multiple_of(WHOLE_NODE) { WHOLE_NODE } else { 1 };
+        let mut leads = Vec::new();
+        // What is fixed per micro-batch weighs most in small ones, and links in large groups.
+        for (tp, micro_batch) in [(1, 1), (1, LARGE), (whole, 1), (whole, LARGE)] {
+            let layout = Layout { tp, ..Layout::single() };
+            let micro_batch = Sequences(micro_batch);
+            let once = Configuration { layout, micro_batch, global_batch: micro_batch };
+            let alone = Spread { gpus: GpuCount(tp), nodes: NodeCount(1) };
+            leads.push(self.step_time(alone, &once, 1).micro().0 / (off * ahead.step_time(alone, &once, 1).micro().0));
+        }
+        self.ahead = Some((ahead, off));
+        let known = leads.into_iter().filter(|lead| lead.is_finite());
+        known.fold([f64::INFINITY, 1.0], |[least, most], lead| [lead.min(least), lead.max(most)]).map(|lead| {
+            // Nobody is ahead by so much.
+            lead.clamp(1.0, f64::from(Shares::MOST))
+        })
     }
 
     pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
-    pub(crate) fn step_time(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> StepTime {
-        self.time(spread, configuration, micro_batches, step_time_with)
+    /// With so many cycles of micro-batches.
+    pub(crate) fn step_time(&mut self, spread: Spread, configuration: &Configuration, cycles: u64) -> StepTime {
+        self.time(spread, configuration, cycles, step_time_with)
     }
 
     /// The same without what a step costs once, but for its overhead; on emulated devices with it.
-    pub(crate) fn micro_time(&mut self, spread: Spread, configuration: &Configuration, micro_batches: u64) -> StepTime {
-        self.time(spread, configuration, micro_batches, micro_time_with)
+    pub(crate) fn micro_time(&mut self, spread: Spread, configuration: &Configuration, cycles: u64) -> StepTime {
+        self.time(spread, configuration, cycles, micro_time_with)
     }
 
+    /// Replicas wait for each other once per step: that of the faster nodes counts where its share takes longer.
     fn time(
+        &mut self,
+        spread: Spread,
+        configuration: &Configuration,
+        cycles: u64,
+        with: impl Fn(&LayerCosts, &Architecture, &Strategy, &Cluster) -> StepTime,
+    ) -> StepTime {
+        let Shares { slower, faster, .. } = configuration.layout.execution.shares;
+        let of_slower = self.of_replica(spread, configuration, u64::from(slower) * cycles, &with);
+        let Some((ahead, off)) = self.ahead.as_mut().filter(|_| slower != faster) else { return of_slower };
+        let of_faster = ahead.of_replica(spread, configuration, u64::from(faster) * cycles, &with);
+        of_slower.held_up_by(&of_faster.scaled(*off))
+    }
+
+    fn of_replica(
         &mut self,
         spread: Spread,
         configuration: &Configuration,

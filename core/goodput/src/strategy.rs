@@ -128,6 +128,13 @@ impl Strategy {
         }
     }
 
+    /// The same for a replica that does most of so many cycles of micro-batches.
+    #[must_use]
+    pub fn of_faster(configuration: &Configuration, cycles: u64, precision: spec::Precision) -> Self {
+        let most = configuration.layout.execution.shares.faster;
+        Self::with(configuration, u64::from(most) * cycles, precision)
+    }
+
     /// One GPU, one sequence, nothing shared.
     #[must_use]
     pub fn single() -> Self {

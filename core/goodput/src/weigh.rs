@@ -9,7 +9,7 @@ use headway_types::{Configuration, Execution, Layout, Schedule, Sequences, Shard
 use crate::batches::{interleaved, near};
 use crate::choice::Search;
 use crate::groups::{Group, Groups, LEAST, Order};
-use crate::infeasible::Infeasible;
+use crate::infeasible::{Cycle, Infeasible};
 use crate::rank::{Best, Rank};
 use crate::step_time::{Spread, StepTime};
 use crate::terms::Terms;
@@ -102,7 +102,7 @@ impl Search<'_> {
         best: &mut Best,
     ) -> Fit {
         let range = self.model.training.batch;
-        let quantum = u64::from(layout.dp) * micro_batch.0;
+        let quantum = layout.micro_batches() * micro_batch.0;
         let line = self.terms_of(spread, layout, micro_batch, units).corrected(self.learnt.factors);
         if !best.may_hold(self.ceiling_of(line)) {
             return Fit::Unknown;
@@ -114,7 +114,7 @@ impl Search<'_> {
         };
         let (Some(&smallest), Some(&largest)) = (grid.first(), grid.last()) else {
             let largest_micro_batch = self.largest_micro_batch();
-            best.refuse(|| Infeasible::NoBatch { range, dp: layout.dp, largest_micro_batch });
+            best.refuse(|| Infeasible::NoBatch { range, cycle: Cycle::of(layout), largest_micro_batch });
             return Fit::Unknown;
         };
         let at = |batch: Sequences| Configuration { layout, micro_batch, global_batch: batch };
@@ -189,7 +189,7 @@ impl Search<'_> {
     /// One micro-batch of a layout, in one chunk, which knows no schedule; breadth first as many as there can be: the more of them share what is
     /// gathered, the less time one takes.
     fn in_one_chunk(&self, layout: Layout, micro_batch: Sequences) -> (Configuration, u64) {
-        let quantum = u64::from(layout.dp) * micro_batch.0;
+        let quantum = layout.micro_batches() * micro_batch.0;
         let (micro_batches, schedule) = if straight(layout) {
             (1, LEAST.1)
         } else {
@@ -216,7 +216,7 @@ pub(crate) fn without_single_gradients(
     layout: Layout,
     quantum: u64,
 ) -> &[Sequences] {
-    let single = grid.partition_point(|batch| u64::from(layout.dp) * (batch.0 / quantum) < 2);
+    let single = grid.partition_point(|batch| layout.micro_batches() * (batch.0 / quantum) < 2);
     if range.min != range.max && single < grid.len() { &grid[single..] } else { grid }
 }
 

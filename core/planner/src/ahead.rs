@@ -115,7 +115,7 @@ fn wants(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Vec<Want> {
     let shapes: Vec<_> = candidate::open_shapes(round, job).into_iter().filter(suits).collect();
     let want = |shape: &crate::cluster::Shape, only| Want {
         model: Arc::clone(model),
-        class: round.cluster.alike(shape.class).clone(),
+        class: round.cluster.valued_by(*shape, model).into_owned(),
         gpus: shape.gpus,
         nodes: shape.nodes,
         only,
@@ -123,10 +123,10 @@ fn wants(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>) -> Vec<Want> {
     let free = shapes.iter().map(|shape| want(shape, Only::Anything));
     let of_bound = |layout: Layout| shapes.iter().filter(move |shape| layout.gpus() == shape.gpus);
     let kept = bound.into_iter().flat_map(|layout| of_bound(layout).map(move |shape| (shape, layout)));
-    let in_place = candidate::in_place(round, job).into_iter().flat_map(|at| {
+    let in_place = candidate::in_place(round, job, model).into_iter().flat_map(|at| {
         [Only::Of(at.present.layout), Only::WithinReach(at.present)].map(|only| Want {
             model: Arc::clone(model),
-            class: at.class.clone(),
+            class: at.class.clone().into_owned(),
             gpus: at.gpus,
             nodes: at.nodes,
             only,

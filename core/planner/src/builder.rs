@@ -52,6 +52,7 @@ pub fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
         draining: false,
         host: NodeResources::default(),
         labels: BTreeMap::new(),
+        tells_shares: true,
     }
 }
 

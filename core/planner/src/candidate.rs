@@ -1,6 +1,7 @@
 //! What each job could get this round: nothing, what it has, and the best configuration per shape. A candidate's
 //! value already holds the cost of getting there, so that the integer program stays linear.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -227,15 +228,15 @@ pub(crate) fn effective_model(round: &Round<'_>, job: &PlanJob, model: &Arc<JobM
 
 /// Where and how a job runs that takes another batch live.
 pub(crate) struct InPlace<'r> {
-    pub class: &'r NodeClass,
+    pub class: Cow<'r, NodeClass>,
     pub gpus: GpuCount,
     pub nodes: NodeCount,
     pub present: Configuration,
 }
 
-pub(crate) fn in_place<'r>(round: &'r Round<'_>, job: &PlanJob) -> Option<InPlace<'r>> {
+pub(crate) fn in_place<'r>(round: &'r Round<'_>, job: &PlanJob, model: &JobModel) -> Option<InPlace<'r>> {
     let current = job.current.as_ref().filter(|_| job.capabilities.batch == Flexibility::Live)?;
-    let class = round.cluster.alike(round.cluster.class_of_placement(&current.placement)?);
+    let class = round.cluster.placement_valued_by(&current.placement, model)?;
     let (gpus, nodes, present) = (current.placement.gpus(), current.placement.nodes(), current.configuration?);
     Some(InPlace { class, gpus, nodes, present })
 }
@@ -285,7 +286,7 @@ fn mixed_shapes(
     }
     let built: u32 = classes.iter().map(|&class| round.cluster.classes[class].nominal().0).sum();
     let sizes = sizes_between(job, job.least(), job.range.max.min(GpuCount(built)));
-    sizes.flat_map(|gpus| round.cluster.mixed_shapes(classes, gpus, nodes_of)).collect()
+    sizes.flat_map(|gpus| round.cluster.mixed_shapes(classes, gpus, bound_layout(job), nodes_of)).collect()
 }
 
 /// The shapes there would be were every node whole, open and free, and set aside for nobody.
@@ -325,16 +326,16 @@ pub(crate) fn ways(
     bound: Option<Layout>,
     curves: &mut CurveCache,
 ) -> Vec<Way> {
-    let class = round.cluster.alike(shape.class);
     let one = |offer| vec![Way { shape, offer, label: None, watts_per_gpu: None }];
     if bound.is_some_and(|layout| layout.gpus() != shape.gpus) {
         return Vec::new();
     }
     match (&job.work, model) {
-        (PlanWork::Table(table), _) => table::ways(table, class, shape),
+        (PlanWork::Table(table), _) => table::ways(table, round.cluster.alike(shape.class), shape),
         (_, None) => one(Offer::likely(None, unmeasured())),
         (_, Some(model)) => {
-            curves.best(job.job, model, class, shape.gpus, shape.nodes, bound).map(one).unwrap_or_default()
+            let class = round.cluster.valued_by(shape, model);
+            curves.best(job.job, model, &class, shape.gpus, shape.nodes, bound).map(one).unwrap_or_default()
         }
     }
 }
@@ -352,9 +353,9 @@ pub(crate) fn refusal(
         let detail = format!("its script cannot leave the layout {layout}, which takes {}", layout.gpus().words());
         return Some(Refusal { lacks: Lack::Layout, detail });
     }
-    let class = round.cluster.alike(shape.class);
     let model = model.filter(|_| !matches!(job.work, PlanWork::Table(_)))?;
-    curves.refusal(job.job, model, class, shape.gpus, shape.nodes, bound)
+    let class = round.cluster.valued_by(shape, model);
+    curves.refusal(job.job, model, &class, shape.gpus, shape.nodes, bound)
 }
 
 /// The layout a job cannot leave: the one it runs in, or the one its checkpoints are bound to.

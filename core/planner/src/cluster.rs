@@ -158,7 +158,7 @@ impl<'a> Cluster<'a> {
             .collect();
         let index_of = nodes.iter().enumerate().map(|(index, node)| (node.node, index)).collect();
         let mixed = input.jobs.iter().any(|job| job.range.mixed);
-        let mixes = if mixed { mixes::mixes(&classes) } else { Vec::new() };
+        let mixes = if mixed { mixes::mixes(&classes, nodes) } else { Vec::new() };
         let mut cluster = Self { nodes, classes, mixes, site: Site::default(), class_of, domain_of, slots, index_of };
         cluster.site = Site::new(input, &cluster);
         cluster

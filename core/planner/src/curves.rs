@@ -219,22 +219,24 @@ impl Curves {
         nodes: NodeCount,
         present: &Configuration,
     ) -> bool {
-        let of_class = self.classes.iter().find(|known| known.class() == class);
-        of_class.is_some_and(|searches| searches.know_within_reach(gpus, nodes, present))
+        let of_class = self.classes.iter().find(|known| known.are_on(class));
+        of_class.is_some_and(|searches| searches.know_within_reach(class, gpus, nodes, present))
     }
 
     /// Whether the best of an allocation has been searched for.
     pub(crate) fn know(&self, class: &NodeClass, gpus: GpuCount, nodes: NodeCount, only: Option<Layout>) -> bool {
-        let of_class = self.classes.iter().find(|known| known.class() == class);
-        of_class.is_some_and(|searches| searches.know(gpus, nodes, only))
+        let of_class = self.classes.iter().find(|known| known.are_on(class));
+        of_class.is_some_and(|searches| searches.know(class, gpus, nodes, only))
     }
 
     fn on(&mut self, model: &JobModel, class: &NodeClass) -> &mut Searches {
-        let at = self.classes.iter().position(|known| known.class() == class).unwrap_or_else(|| {
+        let at = self.classes.iter().position(|known| known.are_on(class)).unwrap_or_else(|| {
             self.classes.push(Searches::new(model, class));
             self.classes.len() - 1
         });
-        &mut self.classes[at]
+        let searches = &mut self.classes[at];
+        searches.divide(class);
+        searches
     }
 
     fn follow(&mut self, model: &JobModel) {

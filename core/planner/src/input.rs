@@ -71,6 +71,9 @@ pub struct PlanNode {
     /// What jobs may choose it by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Whether its agent tells workers of uneven shares.
+    #[serde(default)]
+    pub tells_shares: bool,
 }
 
 /// One job as the planner sees it.

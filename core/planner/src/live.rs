@@ -33,18 +33,18 @@ pub(crate) struct Untried {
 
 impl LiveBatch {
     pub(crate) fn of(round: &Round<'_>, job: &PlanJob, model: &Arc<JobModel>, curves: &mut CurveCache) -> Option<Self> {
-        let InPlace { class, gpus, nodes, present } = in_place(round, job)?;
-        let offer = curves.within_reach(job.job, model, class, (gpus, nodes), &present)?;
+        let InPlace { class, gpus, nodes, present } = in_place(round, job, model)?;
+        let offer = curves.within_reach(job.job, model, &class, (gpus, nodes), &present)?;
         let (to, prediction) = (offer.configuration?, offer.prediction);
-        let best = curves.best(job.job, model, class, gpus, nodes, Some(present.layout));
+        let best = curves.best(job.job, model, &class, gpus, nodes, Some(present.layout));
         let beyond = best.and_then(|best| Some((best.configuration?, best.prediction)));
         Some(Self {
             to,
             prediction,
-            unmeasured: model.unmeasured(class, &to, &present),
+            unmeasured: model.unmeasured(&class, &to, &present),
             beyond: beyond
                 .filter(|(far, better)| far.micro_batch != to.micro_batch && better.goodput > prediction.goodput),
-            contradicted: model.contradiction(class, nodes, &present).is_some(),
+            contradicted: model.contradiction(&class, nodes, &present).is_some(),
         })
     }
 

@@ -174,15 +174,17 @@ impl<'a, 'r> Maker<'a, 'r> {
     /// What the job does now by today's model; the recorded prediction where the model refuses what in fact runs.
     fn predict_present(&self, model: Option<&Arc<JobModel>>) -> Option<Prediction> {
         let current = self.job.current.as_ref()?;
-        let class = self.round.cluster.class_of_placement(&current.placement);
-        let class = class.map(|class| self.round.cluster.alike(class));
-        let predicted = match (&self.job.work, model, class) {
-            (PlanWork::Opaque, ..) => return Some(unmeasured()),
-            (PlanWork::Table(of), _, Some(class)) => table::present(of, class, current),
-            (_, Some(model), Some(class)) => {
-                let (gpus, nodes) = (current.placement.gpus(), current.placement.nodes());
-                curves::predict(model, class, gpus, nodes, current.configuration.as_ref()).ok()
+        let (cluster, placement) = (self.round.cluster, &current.placement);
+        let predicted = match (&self.job.work, model) {
+            (PlanWork::Opaque, _) => return Some(unmeasured()),
+            (PlanWork::Table(of), _) => {
+                let class = cluster.class_of_placement(placement);
+                class.and_then(|class| table::present(of, cluster.alike(class), current))
             }
+            (_, Some(model)) => cluster.placement_valued_by(placement, model).and_then(|class| {
+                let (gpus, nodes) = (placement.gpus(), placement.nodes());
+                curves::predict(model, &class, gpus, nodes, current.configuration.as_ref()).ok()
+            }),
             _ => None,
         };
         Some(self.with_speed_up(predicted.unwrap_or(current.predicted)))
@@ -239,9 +241,11 @@ impl<'a, 'r> Maker<'a, 'r> {
         (to.layout != from.layout).then(|| (to, self.with_speed_up(prediction), cost))
     }
 
-    /// Whether the job holds what a shape describes.
+    /// Whether the job holds what a shape describes, in the order of its ranks.
     fn is_here(&self, shape: Shape) -> bool {
-        self.job.current.as_ref().is_some_and(|current| self.round.cluster.has_shape(&current.placement, shape))
+        let cluster = self.round.cluster;
+        let held = self.job.current.as_ref().map(|current| &current.placement);
+        held.is_some_and(|held| cluster.has_shape(held, shape) && cluster.is_in_rank_order(held))
     }
 
     /// Starting or moving onto a shape; `None` where the script cannot follow.

@@ -231,18 +231,20 @@ impl<'a, 'r> Placing<'a, 'r> {
         if self.candidate(job).stays {
             return self.options[job].job.current.as_ref().map(|current| current.placement.clone());
         }
+        let cluster = self.round.cluster;
         let held = self.options[job].job.current.as_ref().filter(|_| self.slots[job] == self.current[job]);
-        if let Some(current) = held.filter(|_| !self.slots[job].is_empty()) {
+        let kept = held.filter(|current| !self.slots[job].is_empty() && cluster.is_in_rank_order(&current.placement));
+        if let Some(current) = kept {
             return Some(current.placement.clone());
         }
-        placement(self.round.cluster, &self.slots[job])
+        placement(cluster, &self.slots[job])
     }
 }
 
-/// Slots in rank order (by node, then index); `None` where there are none.
+/// Slots in rank order; `None` where there are none.
 fn placement(cluster: &Cluster<'_>, slots: &[Slot]) -> Option<Placement> {
     let mut slots = slots.to_vec();
-    slots.sort_unstable();
+    cluster.sort_by_rank(&mut slots);
     let mut slices: Vec<NodeSlice> = Vec::new();
     for slot in slots {
         let node = &cluster.nodes[slot.node];

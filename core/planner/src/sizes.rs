@@ -1,11 +1,12 @@
 //! What each size would bring a job, were nobody else on the nodes, and why it could have none: the candidates of a round,
 //! told to people. Rounds do not ask it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::JobModel;
-use headway_types::{GpuCount, GpuType, JobId, NodeCount, TokensPerSecond};
+use headway_types::{GpuCount, GpuType, JobId, NodeClass, NodeCount, TokensPerSecond};
 
 use crate::candidate::{self, Way};
 use crate::check::check_job;
@@ -157,14 +158,16 @@ fn point(
         gain,
     };
     let Some(best) = best else { return refusal.map(|(shape, why)| of(shape, Err(why))) };
-    let class = round.cluster.alike(best.shape.class);
+    let class = model.map(|model| round.cluster.valued_by(best.shape, model));
     let (gpus, nodes) = (best.shape.gpus, best.shape.nodes);
     let tuned = model.filter(|_| bound.is_none() && best.offer.configuration.is_some());
-    let others = tuned.and_then(|model| model.ranked(class, gpus, nodes, 1 + RUNNERS_UP).ok()).unwrap_or_default();
+    let ranked =
+        |(model, class): (&Arc<JobModel>, &Cow<'_, NodeClass>)| model.ranked(class, gpus, nodes, 1 + RUNNERS_UP).ok();
+    let others = tuned.zip(class.as_ref()).and_then(ranked).unwrap_or_default();
     let gain = SizeGain {
         best: best.offer,
         others: others.into_iter().skip(1).collect(),
-        band: model.and_then(|model| model.band(class, gpus, nodes, &best.offer)),
+        band: model.zip(class).and_then(|(model, class)| model.band(&class, gpus, nodes, &best.offer)),
     };
     Some(of(best.shape, Ok(gain)))
 }

@@ -35,6 +35,12 @@ impl Layout {
         Self { dp: gpus.0, ..Self::single() }
     }
 
+    /// Micro-batches of all replicas in one cycle: one each, where their shares are even.
+    #[must_use]
+    pub fn micro_batches(self) -> u64 {
+        self.execution.shares.micro_batches(self.dp)
+    }
+
     /// GPUs the layout occupies: dp × tp × pp × cp. More than can be counted is as many as can.
     #[must_use]
     pub fn gpus(self) -> GpuCount {
@@ -56,7 +62,7 @@ pub struct Configuration {
     pub layout: Layout,
     /// Sequences per forward pass of one data-parallel replica.
     pub micro_batch: Sequences,
-    /// Sequences per optimizer step over all replicas: dp × micro-batch × accumulation.
+    /// Sequences per optimizer step over all replicas: dp × micro-batch × accumulation, where shares are even.
     pub global_batch: Sequences,
 }
 
@@ -86,12 +92,18 @@ impl From<Configuration> for Written {
 }
 
 impl Configuration {
-    /// Micro-batches each replica accumulates per optimizer step, or `None` where the batch does not divide.
+    /// Cycles of micro-batches per optimizer step, or `None` where the batch does not divide: what each replica accumulates where shares are even.
+    #[must_use]
+    pub fn cycles(&self) -> Option<u64> {
+        let per_cycle = self.layout.micro_batches().checked_mul(self.micro_batch.0)?;
+        (per_cycle > 0 && self.global_batch.0 > 0 && self.global_batch.0.is_multiple_of(per_cycle))
+            .then(|| self.global_batch.0 / per_cycle)
+    }
+
+    /// Micro-batches that each replica accumulates per optimizer step; `None` where not all do as many.
     #[must_use]
     pub fn accumulation(&self) -> Option<u64> {
-        let per_pass = u64::from(self.layout.dp).checked_mul(self.micro_batch.0)?;
-        (per_pass > 0 && self.global_batch.0 > 0 && self.global_batch.0.is_multiple_of(per_pass))
-            .then(|| self.global_batch.0 / per_pass)
+        self.cycles().filter(|_| self.layout.execution.shares.are_even())
     }
 
     /// What it takes to go from `self` to `next` on the same GPUs.
@@ -142,6 +154,7 @@ impl Tier {
 mod tests {
     use super::*;
     use crate::execution::{Recompute, Sharding};
+    use crate::shares::Shares;
 
     fn configuration(dp: u32, micro: u64, global: u64) -> Configuration {
         Configuration {
@@ -157,6 +170,23 @@ mod tests {
         assert_eq!(configuration(4, 2, 30).accumulation(), None);
         assert_eq!(configuration(0, 2, 30).accumulation(), None);
         assert_eq!(configuration(u32::MAX, u64::MAX, 30).accumulation(), None);
+    }
+
+    #[test]
+    fn uneven_shares_divide_into_cycles() {
+        let shares = Shares { slower: 1, faster: 2, of_faster: 2 };
+        let uneven = |global| {
+            let even = configuration(4, 2, global);
+            let execution = Execution { shares, ..Execution::PLAIN };
+            Configuration { layout: Layout { execution, ..even.layout }, ..even }
+        };
+        assert_eq!((uneven(36).cycles(), uneven(36).accumulation()), (Some(3), None));
+        assert_eq!(uneven(32).cycles(), None);
+        assert_eq!(uneven(36).tier_to(&configuration(4, 2, 36)), Some(Tier::Layout));
+        assert_eq!(uneven(36).to_string(), "dp4 tp1 pp1 mb2 gb36 shares1:2");
+        let value = serde_json::json!(uneven(36));
+        assert_eq!(value["execution"]["shares"], serde_json::json!({"slower": 1, "faster": 2, "of_faster": 2}));
+        assert_eq!(serde_json::from_value::<Configuration>(value).expect("reads"), uneven(36));
     }
 
     #[test]

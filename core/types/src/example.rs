@@ -170,6 +170,7 @@ pub fn class(gpu_type: &str, gpus_per_node: u32) -> NodeClass {
         emulated: None,
         fabric: Fabric { domain: "rack".into() },
         stated: None,
+        ahead: None,
     }
 }
 
@@ -202,6 +203,7 @@ pub fn inventory(node: NodeId, index: u64, gpus: u32) -> NodeInventory {
         conditions: Vec::new(),
         labels: BTreeMap::new(),
         agent_version: "test".into(),
+        tells_shares: true,
     }
 }
 

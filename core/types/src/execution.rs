@@ -4,6 +4,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::shares::Shares;
 use crate::word::words;
 
 words! {
@@ -75,6 +76,8 @@ pub struct Execution {
     /// Tensor-parallel ranks also split what they would all hold alike (Korthikanti et al. 2022).
     pub sequence_parallel: bool,
     pub offload: Offload,
+    #[serde(skip_serializing_if = "Shares::are_even")]
+    pub shares: Shares,
 }
 
 impl Execution {
@@ -87,6 +90,7 @@ impl Execution {
         recompute: Recompute::None,
         sequence_parallel: false,
         offload: Offload::None,
+        shares: Shares::EVEN,
     };
 
     #[must_use]
@@ -107,7 +111,7 @@ impl Default for Execution {
     }
 }
 
-/// What is not plain, each after a space: ` cp2 vpp2 zero1 full-recompute sp host-offload`.
+/// What is not plain, each after a space: ` cp2 vpp2 zero1 full-recompute sp host-offload shares1:2`.
 impl fmt::Display for Execution {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, degree) in [("cp", self.cp), ("ep", self.ep), ("vpp", self.vpp)] {
@@ -133,10 +137,12 @@ impl fmt::Display for Execution {
         }
         f.write_str(if self.sequence_parallel { " sp" } else { "" })?;
         match self.offload {
-            Offload::None => Ok(()),
-            Offload::Host => f.write_str(" host-offload"),
-            Offload::Disk => f.write_str(" disk-offload"),
+            Offload::None => {}
+            Offload::Host => f.write_str(" host-offload")?,
+            Offload::Disk => f.write_str(" disk-offload")?,
         }
+        let Shares { slower, faster, .. } = self.shares;
+        if self.shares.are_even() { Ok(()) } else { write!(f, " shares{slower}:{faster}") }
     }
 }
 
@@ -156,8 +162,9 @@ mod tests {
             recompute: Recompute::Full,
             sequence_parallel: true,
             offload: Offload::Host,
+            shares: Shares { slower: 1, faster: 2, of_faster: 4 },
         };
-        assert_eq!(all.to_string(), " cp2 ep4 vpp2 breadth-first zero3 full-recompute sp host-offload");
+        assert_eq!(all.to_string(), " cp2 ep4 vpp2 breadth-first zero3 full-recompute sp host-offload shares1:2");
     }
 
     #[test]

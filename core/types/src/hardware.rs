@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{BootId, GpuUuid, NodeId};
-use crate::unit::{Bytes, GpuCount};
+use crate::unit::{Bytes, GpuCount, NodeCount};
 
 /// A GPU model as the hardware catalog names it ("H100-80G", "A100-40G", "emulated").
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -105,6 +105,16 @@ pub struct NodeClass {
     /// Absent: the built-in catalog's entry of the type holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stated: Option<StatedDevice>,
+    /// Of a gang over nodes of two classes, valued by the slower: the faster one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<Ahead>,
+}
+
+/// Nodes of a gang that are faster than its others. In rank order they come last.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ahead {
+    pub class: Box<NodeClass>,
+    pub nodes: NodeCount,
 }
 
 /// The network a node reaches other nodes through. Nodes of one fabric domain talk at full bandwidth.
@@ -182,6 +192,9 @@ pub struct NodeInventory {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     pub agent_version: String,
+    /// Whether its agent tells workers of uneven shares; those of former releases do not.
+    #[serde(default)]
+    pub tells_shares: bool,
 }
 
 impl NodeInventory {
@@ -194,13 +207,14 @@ impl NodeInventory {
             emulated: self.emulated,
             fabric: self.fabric.clone(),
             stated: self.stated.clone(),
+            ahead: None,
         }
     }
 
     /// Whether the node is of this class, wherever it is in the fabric.
     #[must_use]
     pub fn is_of(&self, class: &NodeClass) -> bool {
-        let NodeClass { gpu_type, gpus_per_node, emulated, fabric: _, stated } = class;
+        let NodeClass { gpu_type, gpus_per_node, emulated, fabric: _, stated, ahead: _ } = class;
         self.gpu_type == *gpu_type
             && self.gpus.len() == gpus_per_node.0 as usize
             && self.emulated == *emulated

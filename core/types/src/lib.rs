@@ -22,6 +22,7 @@ pub mod preset;
 pub mod quantile;
 pub mod random;
 pub mod report;
+pub mod shares;
 pub mod spec;
 pub mod state;
 pub mod time;
@@ -37,7 +38,8 @@ pub use command::{
 pub use configuration::{Configuration, Layout, Tier};
 pub use execution::{Execution, Offload, Recompute, Schedule, Sharding};
 pub use hardware::{
-    Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory, StatedDevice,
+    Ahead, Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory,
+    StatedDevice,
 };
 pub use id::{ArrayId, BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Serial, Term};
 pub use model::{Experts, Latent, ModelShape, ModelShapeError};
@@ -45,6 +47,7 @@ pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};
 pub use policy::{Objective, PolicyMode, Solver};
 pub use report::{Capabilities, NoiseSample, StepReport};
+pub use shares::Shares;
 pub use spec::JobSpec;
 pub use state::{AvailabilityKind, JobStateKind, NodePolicyKind, PlanStateKind, StandingKind};
 pub use time::Timestamp;

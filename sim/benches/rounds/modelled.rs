@@ -28,6 +28,7 @@ pub fn node(name: String, gpu_type: &str, gpus: u32, ids: &mut IdSource) -> Plan
         draining: false,
         host: NodeResources::default(),
         labels: BTreeMap::new(),
+        tells_shares: true,
     }
 }
 

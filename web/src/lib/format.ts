@@ -105,7 +105,8 @@ export function execution(of: Job["execution"]): string[] {
   const degrees = [["cp", of.cp], ["ep", of.ep], ["vpp", of.vpp]].map(([name, degree]) => (degree === 1 ? "" : `${name}${degree}`));
   const recompute = of.recompute === "none" ? "" : `${of.recompute}-recompute`;
   const offload = of.offload === "none" ? "" : `${of.offload}-offload`;
-  const words = [...degrees, SCHEDULES[of.schedule], STAGES[of.sharding], recompute, of.sequence_parallel ? "sp" : "", offload];
+  const shares = of.shares ? `shares${of.shares.slower}:${of.shares.faster}` : "";
+  const words = [...degrees, SCHEDULES[of.schedule], STAGES[of.sharding], recompute, of.sequence_parallel ? "sp" : "", offload, shares];
   return words.filter((word) => word !== "");
 }
 

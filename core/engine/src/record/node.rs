@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use headway_types::{
-    AvailabilityKind, BootId, JobId, NodeClass, NodeId, NodeInventory, NodePolicyKind, Placement, StandingKind,
-    Timestamp,
+    AvailabilityKind, BootId, JobId, NodeClass, NodeCount, NodeId, NodeInventory, NodePolicyKind, Placement,
+    StandingKind, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -25,15 +25,16 @@ pub struct Node {
 }
 
 /// What a gang on these nodes is valued by: their class, or the slowest where they are of several; of those that are known.
-/// O(nodes), and nothing is copied but a class of each kind.
+/// O(nodes), and nothing is copied but a class of each kind in a row.
 pub(crate) fn class_of<'n>(placement: &Placement, node_of: impl Fn(NodeId) -> Option<&'n Node>) -> Option<NodeClass> {
-    let mut classes: Vec<NodeClass> = Vec::new();
+    let mut runs: Vec<(NodeClass, NodeCount)> = Vec::new();
     for node in placement.slices().iter().filter_map(|slice| node_of(slice.node)) {
-        if !classes.iter().any(|class| node.inventory.is_of(class)) {
-            classes.push(node.inventory.class());
+        match runs.last_mut() {
+            Some((class, nodes)) if node.inventory.is_of(class) => nodes.0 += 1,
+            _ => runs.push((node.inventory.class(), NodeCount(1))),
         }
     }
-    headway_goodput::slowest(&classes)
+    headway_goodput::of_gang(runs.iter().map(|(class, nodes)| (class, *nodes)))
 }
 
 impl Node {

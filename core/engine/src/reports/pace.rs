@@ -1,4 +1,4 @@
-//! Stragglers: ranks that keep all others of their job waiting, by what the ranks themselves report.
+//! Stragglers: ranks that keep all others of their job waiting, by what the ranks themselves report. Each is held against those on nodes of its kind.
 
 use std::collections::BTreeMap;
 
@@ -31,6 +31,10 @@ impl Engine {
         let Some(allocation) = self.facts.allocations.get(&(job, generation)).cloned() else { return };
         let homes: Vec<NodeId> = allocation.placement.ranks().map(|(node, _)| node).collect();
         let own = |rank: &u32| homes.get(*rank as usize) == Some(&node);
+        // Nodes of another kind are faster or slower, and may be given more of a step.
+        let Some(class) = self.facts.nodes.get(&node).map(|node| node.inventory.class()) else { return };
+        let alike = |home: &NodeId| self.facts.nodes.get(home).is_some_and(|node| node.inventory.is_of(&class));
+        let kin: Vec<u32> = (0..).zip(&homes).filter(|(_, home)| alike(home)).map(|(rank, _)| rank).collect();
         let Some(seen) = self.seen.job_mut(job) else {
             return self.facts.impossible("nothing is known of a job whose ranks speak", Some(job), Some(node));
         };
@@ -39,7 +43,7 @@ impl Engine {
             seen.paces.insert(rank, Pace { busy: seconds, at: now, slow });
         }
         seen.paces.retain(|_, pace| now.since(pace.at).0 < STALE.0);
-        let Some(median) = median(&seen.paces).filter(|_| seen.paces.len() >= 3) else { return };
+        let Some(median) = median(kin.iter().filter_map(|rank| seen.paces.get(rank))) else { return };
         let mut stragglers = Vec::new();
         for (rank, pace) in seen.paces.iter_mut().filter(|(rank, _)| own(rank)) {
             pace.slow = if pace.busy.0 > SLOW * median { pace.slow + 1 } else { 0 };
@@ -79,8 +83,9 @@ impl Engine {
     }
 }
 
-fn median(paces: &BTreeMap<u32, Pace>) -> Option<f64> {
-    let mut busy: Vec<f64> = paces.values().map(|pace| pace.busy.0).collect();
+/// Of three ranks or more.
+fn median<'p>(paces: impl Iterator<Item = &'p Pace>) -> Option<f64> {
+    let mut busy: Vec<f64> = paces.map(|pace| pace.busy.0).collect();
     busy.sort_by(f64::total_cmp);
-    busy.get(busy.len() / 2).copied().filter(|median| *median > 0.0)
+    busy.get(busy.len() / 2).copied().filter(|median| busy.len() >= 3 && *median > 0.0)
 }

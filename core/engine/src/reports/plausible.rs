@@ -6,7 +6,7 @@ use headway_goodput::catalog::peak_flop_per_second;
 use headway_goodput::training_flops_per_token;
 use headway_types::spec::Work;
 use headway_types::{
-    CheckpointRef, Generation, JobId, NodeClass, NodeId, Seconds, Sequences, StepReport, TokensPerSecond,
+    CheckpointRef, Generation, JobId, NodeClass, NodeCount, NodeId, Seconds, Sequences, StepReport, TokensPerSecond,
 };
 
 use crate::draft::Note;
@@ -30,14 +30,22 @@ fn most(job: &Job, allocation: &Allocation, class: &NodeClass) -> TokensPerSecon
         Work::Model(shape) => Some(shape),
         Work::Curve { .. } => None,
     });
-    let by_peak = |(shape, peak): (_, headway_types::FlopPerSecond)| SLACK * peak.0 / training_flops_per_token(shape);
-    let known = shape.zip(peak_flop_per_second(class).ok()).map(by_peak);
+    let by_peak = |(shape, peak): (_, f64)| SLACK * peak / training_flops_per_token(shape);
+    let known = shape.zip(peak_of_a_gpu(class, allocation.placement.nodes())).map(by_peak);
     // An emulated device keeps a time of its own.
     let each = match known {
         Some(each) if class.emulated.is_none() => each,
         other => other.unwrap_or(0.0).max(FASTEST),
     };
     TokensPerSecond(each * f64::from(allocation.placement.gpus().0))
+}
+
+/// FLOP/s, of a gang over two classes on average; `None` of a device that nobody knows.
+fn peak_of_a_gpu(class: &NodeClass, nodes: NodeCount) -> Option<f64> {
+    let peak = peak_flop_per_second(class).ok()?.0;
+    let Some(ahead) = &class.ahead else { return Some(peak) };
+    let more = peak_flop_per_second(&ahead.class).ok()?.0 - peak;
+    Some(peak + more * f64::from(ahead.nodes.0) / f64::from(nodes.0))
 }
 
 /// What is wrong with samples that are said to have been seen by now.

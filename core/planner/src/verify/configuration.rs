@@ -6,11 +6,11 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_types::report::Flexibility;
 use headway_types::spec::Work;
-use headway_types::{Assignment, Configuration, Layout, NodeClass, Placement, Tier};
+use headway_types::{Assignment, Configuration, Layout, NodeClass, NodeCount, NodeSlice, Placement, Tier};
 
 use super::delta::Delta;
 use super::{Scene, Violation};
-use crate::curves;
+use crate::curves::{self, Lack};
 
 pub(super) fn check(scene: &Scene<'_>, delta: &Delta<'_>) -> Result<(), Violation> {
     let Some(to) = delta.to else { return Ok(()) };
@@ -59,7 +59,8 @@ fn is_contradicted(scene: &Scene<'_>, at: &Placement, model: &JobModel, former: 
 
 /// What a gang there is valued by.
 fn class_of(scene: &Scene<'_>, placement: &Placement) -> Option<NodeClass> {
-    headway_goodput::slowest(placement.slices().iter().filter_map(|slice| Some(&scene.nodes.get(&slice.node)?.class)))
+    let known = |slice: &NodeSlice| Some((&scene.nodes.get(&slice.node)?.class, NodeCount(1)));
+    headway_goodput::of_gang(placement.slices().iter().filter_map(known))
 }
 
 fn check_none(delta: &Delta<'_>, model: &JobModel) -> Result<(), Violation> {
@@ -80,7 +81,7 @@ fn check_chosen(
     if chosen.layout.gpus() != placement.gpus() {
         return refuse(delta, format!("{} does not occupy {} GPUs", chosen.layout, placement.gpus()));
     }
-    if chosen.accumulation().is_none() {
+    if chosen.cycles().is_none() {
         return refuse(delta, format!("{chosen} does not divide into whole micro-batches"));
     }
     let least_per_node = placement.slices().iter().map(|slice| slice.gpus.len() as u32).min().unwrap_or(0);
@@ -112,10 +113,11 @@ fn check_chosen(
     let restarts = !delta.stays() || former.is_none_or(|former| former.layout != chosen.layout);
     let Some(class) = class_of(scene, placement).filter(|_| restarts) else { return Ok(()) };
     let model = if pinned { &curves::with_batch(model, batch) } else { model };
+    let shares = chosen.layout.execution.shares;
     match curves::predict(model, &class, placement.gpus(), placement.nodes(), Some(chosen)) {
         Ok(_) => Ok(()),
-        // What runs now is proof enough for a mere change of GPUs.
-        Err(_) if former == Some(*chosen) => Ok(()),
+        // What runs now is proof enough for a mere change of GPUs, but not of which nodes are faster.
+        Err(why) if former == Some(*chosen) && (why.lacks != Lack::Layout || shares.are_even()) => Ok(()),
         Err(why) => refuse(delta, why.detail),
     }
 }

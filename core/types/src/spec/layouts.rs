@@ -63,6 +63,8 @@ pub struct ExecutionLimits {
     pub offload: Vec<Offload>,
     /// Whether it counts the embedding and the output projection as a layer each where only that cuts its layers into equal stages.
     pub uneven_stages: bool,
+    /// Whether replicas may do unequal numbers of micro-batches, where a gang has nodes of two classes.
+    pub uneven_shares: bool,
 }
 
 impl Default for ExecutionLimits {
@@ -77,6 +79,7 @@ impl Default for ExecutionLimits {
             sequence_parallel: false,
             offload: vec![Offload::default()],
             uneven_stages: false,
+            uneven_shares: false,
         }
     }
 }
@@ -85,7 +88,7 @@ impl ExecutionLimits {
     /// Whether the script can be told so.
     #[must_use]
     pub fn allow(&self, execution: &Execution) -> bool {
-        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload } = execution;
+        let Execution { cp, ep, vpp, schedule, sharding, recompute, sequence_parallel, offload, shares } = execution;
         self.cp.contains(cp)
             && self.ep.contains(ep)
             && self.vpp.contains(vpp)
@@ -94,5 +97,6 @@ impl ExecutionLimits {
             && self.recompute.contains(recompute)
             && self.offload.contains(offload)
             && (self.sequence_parallel || !sequence_parallel)
+            && (self.uneven_shares || shares.are_even())
     }
 }

@@ -18,12 +18,18 @@ export function gpusOf(gpus: number): string {
   return gpus === 1 ? "1 GPU" : `${count(gpus)} GPUs`;
 }
 
-/** "256 sequences = 1.05M tokens: 4 × 16 × dp4". */
+/** "256 sequences = 1.05M tokens: 4 × 16 × dp4"; of uneven shares "36 sequences: 2 × (2 replicas × 3 + 2 × 6)". */
 export function batchOf(job: Job): string | undefined {
   const { global_batch_sequences: batch, micro_batch_sequences: micro, accumulation, layout } = job;
   if (batch == null) return undefined;
   const tokens = job.global_batch_tokens == null ? "" : ` = ${si(job.global_batch_tokens)} tokens`;
-  const made = micro != null && accumulation != null && layout ? `: ${micro} × ${accumulation} × dp${layout.dp}` : "";
+  const shares = job.execution?.shares;
+  let made = micro != null && accumulation != null && layout ? `: ${micro} × ${accumulation} × dp${layout.dp}` : "";
+  if (micro != null && shares && layout) {
+    const [slower, faster] = [layout.dp - shares.of_faster, shares.of_faster];
+    const cycles = batch / (micro * (slower * shares.slower + faster * shares.faster));
+    made = `: ${micro} × (${slower} replicas × ${shares.slower * cycles} + ${faster} × ${shares.faster * cycles})`;
+  }
   return `${count(batch)} sequences${tokens}${made}`;
 }
 
