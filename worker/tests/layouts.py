@@ -121,13 +121,13 @@ class Trainee:
     def train(self, steps: int) -> list[float]:
         losses = []
         for _ in range(steps):
-            batch = self.parallel.configuration.global_batch
-            share = batch // self.parallel.configuration.layout.dp
-            first = self.samples_seen + self.parallel.replica * share
-            self.parallel.train(tokens(range(first, first + share)), first)
+            configuration = self.parallel.configuration
+            own = configuration.samples(self.parallel.replica)
+            first = self.samples_seen + own.start
+            self.parallel.train(tokens(range(first, self.samples_seen + own.stop)), first)
             reduced = self.parallel.reduce([])
             self.parallel.update(reduced, LEARNING_RATE)
-            self.samples_seen += batch
+            self.samples_seen += configuration.global_batch
             losses.append(reduced.loss)
             self.noise.append(reduced.noise)
         return losses
@@ -175,8 +175,13 @@ def measured(recipe: Recipe, configuration: Configuration, steps: int) -> tuple[
 
 def agree(found: list[tuple[list[float], list[NoiseSample | None]]], recipe: Recipe) -> float:
     """Every rank's losses and noise with one rank's; returns the largest difference of a loss."""
-    steps = len(found[0][0])
-    losses, noise = measured(recipe, ALONE, steps)
+    return agree_with(measured(recipe, ALONE, len(found[0][0])), found)
+
+
+def agree_with(
+    expected: tuple[list[float], list[NoiseSample | None]], found: list[tuple[list[float], list[NoiseSample | None]]]
+) -> float:
+    losses, noise = expected
     difference = furthest([each for each, _ in found], losses)
     assert difference < 1e-5
     for _, samples in found:

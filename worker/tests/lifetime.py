@@ -19,7 +19,7 @@ from agent import JOB, FakeAgent, Message, Worker, environment
 from record import Generation, Kill, Offer, Record, Step
 
 from headway import checkpoint, trainer
-from headway.message import Configuration, Execution, Layout
+from headway.message import Configuration, Execution, Layout, Shares
 from headway.parts import RECOMPUTES, SCHEDULES, SHARDINGS, CannotRun, check
 
 ARGUMENTS = (
@@ -112,6 +112,7 @@ class Lifetime:
             "HEADWAY_RECOMPUTE": execution.recompute,
             "HEADWAY_SEQUENCE_PARALLEL": str(execution.sequence_parallel).lower(),
             "HEADWAY_OFFLOAD": execution.offload,
+            "HEADWAY_SHARES": ",".join(map(str, now.shares())),
             "HEADWAY_LR_SCALE": repr(scale_of(now.global_batch)),
             "HEADWAY_CHECKPOINT_DIR": str(self._folder / "saved"),
             "HEADWAY_CHECKPOINT_EVERY": "0.5",
@@ -314,6 +315,7 @@ class Lifetime:
             tp, pp, cp, vpp = pick((1, 1, 2)), pick((1, 1, 2, 4)), pick((1, 1, 2)), pick((1, 1, 2))
             if ranks % (tp * pp * cp):
                 continue
+            dp = ranks // (tp * pp * cp)
             execution = Execution(
                 cp=cp,
                 vpp=vpp,
@@ -322,10 +324,9 @@ class Lifetime:
                 recompute=pick(RECOMPUTES),
                 sequence_parallel=tp > 1 and pick((False, True)),
                 offload=pick(("none", "host")),
+                shares=Shares.of([1] * (dp - dp // 2) + [pick((1, 2, 3))] * (dp // 2)),
             )
-            drawn = Configuration(
-                Layout(ranks // (tp * pp * cp), tp, pp), pick(MICRO_BATCHES), pick(BATCHES), execution
-            )
+            drawn = Configuration(Layout(dp, tp, pp), pick(MICRO_BATCHES), pick(BATCHES), execution)
             if _possible(drawn):
                 return drawn
 

@@ -356,6 +356,32 @@ def end_uneven_steps(_: Path) -> None:
     assert noise.small_batch == SMALL and math.isclose(noise.big_batch, SMALL / (0.5**2 + 2 * 0.25**2), rel_tol=1e-6)
 
 
+def told_shares() -> None:
+    os.environ |= {"HEADWAY_SOCKET": "/nobody", "HEADWAY_DP": "2", "HEADWAY_TP": "1", "HEADWAY_PP": "1"}
+    os.environ |= {"HEADWAY_MICRO_BATCH": str(SMALL), "HEADWAY_GLOBAL_BATCH": "12", "HEADWAY_SHARES": "1,2"}
+
+
+def ignore_shares(_: Path) -> None:
+    told_shares()
+    train(accumulation=3, model=DistributedDataParallel(Tiny()))
+
+
+def reduce_too_soon(_: Path) -> None:
+    """On the faster replica alone: the slower one would wait for it."""
+    told_shares()
+    model = DistributedDataParallel(Tiny())
+    if torch.distributed.get_rank() == 1:
+        reporter = StepReporter(model, micro_batch=SMALL, sequence_length=LENGTH)
+        model.eval()
+        model(batch(0, SMALL)[0])
+        model.train()
+        with model.no_sync():
+            model(batch(0, SMALL)[0])
+        model(batch(0, SMALL)[0])
+        reporter._reductions.end_step()
+        model(batch(0, SMALL)[0])
+
+
 def train_apart(_: Path) -> None:
     train(first=1000 * torch.distributed.get_rank())
 
@@ -417,6 +443,18 @@ TOGETHER: dict[str, tuple[int, Callable[[Path], None], Outcome]] = {
         0,
         end_uneven_steps,
         Corrected("each micro-batch weighs what it does in the mean gradient, and its samples are counted"),
+    ),
+    "uneven shares that are told and not kept": (
+        0,
+        ignore_shares,
+        Raises(
+            RuntimeError, "launched with shares 1,2, but its replicas do not accumulate by them: 3 micro-batches here"
+        ),
+    ),
+    "reducing before the last micro-batch of the larger share": (
+        1,
+        reduce_too_soon,
+        Raises(RuntimeError, "run all but the last within model.no_sync()"),
     ),
     "a model that nobody reduces": (
         0,

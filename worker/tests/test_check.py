@@ -10,10 +10,10 @@ import pytest
 
 from headway.check.__main__ import main
 from headway.check.findings import Claims, Verdict, judge
-from headway.check.launch import Command, Order
+from headway.check.launch import Command, Order, fill, variables
 from headway.check.line import suggest
 from headway.check.trial import Seen
-from headway.message import Configuration, Layout
+from headway.message import Configuration, Execution, Layout, Shares
 from headway.watch import Reader, Sizes
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "training"
@@ -256,6 +256,29 @@ def test_a_placeholder_that_nobody_fills_in_cannot_be_tried(tmp_path: Path, caps
     (tmp_path / "train.py").write_text("")
     assert main([str(tmp_path / "train.py"), "--resume={resume}"]) == 2
     assert "{resume} is no placeholder" in capsys.readouterr().err
+
+
+def test_the_shares_of_replicas_are_told_in_both_ways(tmp_path: Path) -> None:
+    configuration = Configuration(Layout(3), 4, 16, Execution(shares=Shares(1, 2, 1)))
+    order = Order(Command(("train", "{shares}")), configuration, 1, tmp_path / "agent.sock", tmp_path, 30.0)
+    assert fill(order, 29500) == ["train", "1,1,2"]
+    assert variables(order, 29500, 0)["HEADWAY_SHARES"] == "1,1,2"
+
+
+def test_uneven_shares_are_tried_at_the_second_launch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, shown = page(tmp_path, capsys, trained(BATCH='"restart"'), "--shares", "1,2")
+    assert code == 0 and "shares  ok     trained with shares 1,2 of 24 sequences a step" in shown
+
+
+def test_uneven_shares_that_are_not_followed_fail(tmp_path: Path) -> None:
+    configuration = Configuration(Layout(2), 4, 24, Execution(shares=Shares(1, 2, 1)))
+    order = Order(Command(("true",)), configuration, 2, tmp_path / "agent.sock", tmp_path, 30.0)
+    step = {"step": 1, "steps": 1, "samples_seen": 16, "configuration": {"micro_batch": 4, "global_batch": 16}}
+    for steps, words in ([step], "it reports 16"), ([], "it reported no step"):
+        seen = Seen(order, 60.0, steps=steps)
+        (found,) = [each for each in judge([Seen(order, 60.0, steps=[step]), seen], Claims()) if each.name == "shares"]
+        assert found.verdict is Verdict.FAILS
+        assert found.words == f"launched with shares 1,2 of 24 sequences a step, {words}"
 
 
 def test_the_five_lines_do_all_that_they_claim(capsys: pytest.CaptureFixture[str]) -> None:

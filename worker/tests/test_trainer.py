@@ -70,11 +70,15 @@ def greeted(agent: FakeAgent) -> list[int]:
 
 def test_layouts_agree_on_loss_and_noise(runs: Runs) -> None:
     alone, four = runs.run(1, 2, 8, 40), runs.run(4, 2, 8, 40)
+    uneven = runs.run(2, 2, 8, 40, HEADWAY_SHARES="1,3", HEADWAY_SHARDING="optimizer")
     assert len(losses(alone)) == 5
-    assert losses(four) == pytest.approx(losses(alone), abs=1e-5)
-    for one, other in zip(alone.of("step"), four.of("step"), strict=True):
-        assert other["noise"] == pytest.approx(one["noise"], rel=1e-4)
-        assert one["noise"]["small_batch"] == 2.0 and one["noise"]["big_batch"] == 8.0
+    for many in (four, uneven):
+        assert losses(many) == pytest.approx(losses(alone), abs=1e-5)
+        for one, other in zip(alone.of("step"), many.of("step"), strict=True):
+            assert other["noise"] == pytest.approx(one["noise"], rel=1e-4)
+            assert one["noise"]["small_batch"] == 2.0 and one["noise"]["big_batch"] == 8.0
+    shares = [step["configuration"]["execution"]["shares"] for step in uneven.of("step")]
+    assert shares == [{"slower": 1, "faster": 3, "of_faster": 1}] * 5
     assert greeted(alone) == [0] and greeted(four)[0] == 0
     assert four.of("phases")[0]["phases"].keys() == {"import", "rendezvous", "load", "first_step"}
 
@@ -187,6 +191,7 @@ def test_shared_sequences_and_spread_experts_are_trained_as_launched(runs: Runs)
 @pytest.mark.parametrize(
     ("variables", "complaint"),
     [
+        ({"HEADWAY_SHARES": "1,3", "HEADWAY_SHARDING": "parameters"}, "cannot share out parameters"),
         ({"HEADWAY_OFFLOAD": "disk"}, "to the host and not to disks"),
         ({"HEADWAY_EP": "2"}, "ep 2 does not divide 0 experts and dp x cp x tp 2"),
     ],

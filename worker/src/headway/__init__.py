@@ -14,7 +14,7 @@ the scheduler: a worker that loses its agent goes on training. Importing this pa
 """
 
 from headway.environment import Environment
-from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Stop
+from headway.message import Checkpoint, Configuration, Configure, Directive, Execution, Layout, Shares, Stop
 from headway.noise import NoiseAverage, NoiseSample, NoiseScale
 from headway.saving import NothingWritten, saving
 from headway.sdk import (
@@ -48,6 +48,7 @@ __all__ = [
     "NoiseSample",
     "NoiseScale",
     "NothingWritten",
+    "Shares",
     "StepSummary",
     "StepWindow",
     "Stop",

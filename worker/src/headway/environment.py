@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headway.message import Configuration, Execution, Layout
+from headway.message import Configuration, Execution, Layout, Shares
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ def _configuration(variables: Mapping[str, str]) -> Configuration | None:
     if not all(values):
         return None
     dp, tp, pp, micro, batch = (int(value or 0) for value in values)
-    return Configuration(Layout(dp, tp, pp), micro, batch, _execution(variables))
+    return Configuration(Layout(dp, tp, pp), micro, batch, _execution(variables, dp))
 
 
-def _execution(variables: Mapping[str, str]) -> Execution:
+def _execution(variables: Mapping[str, str], dp: int) -> Execution:
     """What is not named is done the plain way."""
     plain = Execution()
 
@@ -112,4 +112,14 @@ def _execution(variables: Mapping[str, str]) -> Execution:
         recompute=text("RECOMPUTE", plain.recompute),
         sequence_parallel=text("SEQUENCE_PARALLEL", plain.sequence_parallel).lower() in ("true", "1"),
         offload=text("OFFLOAD", plain.offload),
+        shares=_shares(text("SHARES", ""), dp),
     )
+
+
+def _shares(text: str, dp: int) -> Shares:
+    if not text:
+        return Shares()
+    weights = [int(each) for each in text.split(",")]
+    if len(weights) != dp:
+        raise ValueError(f"HEADWAY_SHARES={text} are not the shares of {dp} replicas")
+    return Shares.of(weights)

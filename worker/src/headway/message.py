@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,41 @@ class Layout:
 
     def ranks(self) -> int:
         return self.dp * self.tp * self.pp
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Which weights replicas have, by which they share out the micro-batches of a step."""
+
+    slower: int = 1
+    """Of replicas on slower nodes, which come first in the order of ranks."""
+    faster: int = 1
+    of_faster: int = 0
+    """How many replicas are on faster nodes."""
+
+    @staticmethod
+    def of(weights: Sequence[int]) -> Shares:
+        """By each replica's weight. Raises ValueError where a weight is below 1 or replicas of a kind do not stand
+        together."""
+        if min(weights, default=0) >= 1:
+            if len(set(weights)) == 1:
+                return Shares()
+            shares = Shares(weights[0], weights[-1], weights.count(weights[-1]))
+            if shares.weights(len(weights)) == tuple(weights):
+                return shares
+        raise ValueError(f"{list(weights)} are no weights of replicas, of one kind of nodes and then of another")
+
+    def weights(self, dp: int) -> tuple[int, ...]:
+        return (self.slower,) * (dp - self.of_faster) + (self.faster,) * self.of_faster
+
+    def weight(self, dp: int) -> int | None:
+        """The one that all replicas have, if they have."""
+        if self.slower == self.faster or self.of_faster == 0:
+            return self.slower
+        return self.faster if self.of_faster == dp else None
+
+    def fit(self, dp: int) -> bool:
+        return min(self.slower, self.faster) >= 1 and 0 <= self.of_faster <= dp
 
 
 @dataclass(frozen=True)
@@ -38,6 +73,8 @@ class Execution:
     sequence_parallel: bool = False
     offload: str = "none"
     """Where optimizer states lie and are updated: none (the device), host or disk."""
+    shares: Shares = Shares()
+    """What each replica does of a step."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +89,50 @@ class Configuration:
     def ranks(self) -> int:
         return self.layout.ranks() * self.execution.cp
 
-    def accumulation(self) -> int | None:
-        """Micro-batches each replica accumulates per step, or None where the batch does not divide."""
-        per_round = self.layout.dp * self.micro_batch
-        if per_round <= 0 or self.global_batch <= 0 or self.global_batch % per_round:
+    def shares(self) -> tuple[int, ...]:
+        """Each replica's weight: in a cycle it does as many micro-batches."""
+        return self.execution.shares.weights(self.layout.dp)
+
+    def per_cycle(self) -> int:
+        """Micro-batches of a cycle, of all replicas."""
+        shares = self.execution.shares
+        return shares.slower * (self.layout.dp - shares.of_faster) + shares.faster * shares.of_faster
+
+    def cycles(self) -> int | None:
+        """In how many cycles a step is done, or None where the batch does not divide into such."""
+        per_cycle = self.per_cycle() * self.micro_batch
+        if self.layout.dp < 1 or self.micro_batch < 1 or not self.execution.shares.fit(self.layout.dp):
             return None
-        return self.global_batch // per_round
+        return self.global_batch // per_cycle if self.global_batch >= 1 and self.global_batch % per_cycle == 0 else None
+
+    def accumulation(self) -> int | None:
+        """Micro-batches each replica accumulates per step, or None where the batch does not divide or they do not all
+        do as many."""
+        cycles, weight = self.cycles(), self.execution.shares.weight(self.layout.dp)
+        return None if cycles is None or weight is None else cycles * weight
+
+    def micro_batches(self, replica: int) -> int:
+        """Those that a replica accumulates per step. Raises ValueError where the batch does not divide."""
+        return self._whole_cycles() * self.shares()[replica]
+
+    def samples(self, replica: int) -> range:
+        """Which of a step's samples are a replica's: consecutive ones, in the order of replicas. Raises ValueError
+        where the batch does not divide."""
+        each = self._whole_cycles() * self.micro_batch
+        first = each * sum(self.shares()[:replica])
+        return range(first, first + each * self.shares()[replica])
+
+    def gradient_scale(self) -> float:
+        """The factor on each micro-batch's mean loss where gradients are then averaged over replicas, so that every
+        sequence of the step weighs alike: 1/accumulation where that is one. Raises ValueError where the batch does not
+        divide."""
+        return self.layout.dp / (self.per_cycle() * self._whole_cycles())
+
+    def _whole_cycles(self) -> int:
+        cycles = self.cycles()
+        if cycles is None:
+            raise ValueError(f"{self} does not divide into micro-batches")
+        return cycles
 
     def to_json(self) -> dict[str, Any]:
         layout = {"dp": self.layout.dp, "tp": self.layout.tp, "pp": self.layout.pp}
@@ -67,18 +142,25 @@ class Configuration:
             "global_batch": self.global_batch,
         }
         if self.execution != Execution():
-            value["execution"] = asdict(self.execution)
+            execution = asdict(self.execution)
+            if self.execution.shares == Shares():
+                del execution["shares"]
+            value["execution"] = execution
         return value
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Configuration:
-        layout, execution = value["layout"], value.get("execution") or {}
-        known = {name: type(plain) for name, plain in asdict(Execution()).items()}
+        layout, execution = value["layout"], dict(value.get("execution") or {})
+        shares = dict(execution.pop("shares", None) or {})
+        known = {name: type(plain) for name, plain in asdict(Execution()).items() if name != "shares"}
         return Configuration(
             Layout(int(layout["dp"]), int(layout["tp"]), int(layout["pp"])),
             int(value["micro_batch"]),
             int(value["global_batch"]),
-            Execution(**{name: kind(execution[name]) for name, kind in known.items() if name in execution}),
+            Execution(
+                **{name: kind(execution[name]) for name, kind in known.items() if name in execution},
+                shares=Shares(**{name: int(shares[name]) for name in asdict(Shares()) if name in shares}),
+            ),
         )
 
 

@@ -8,7 +8,7 @@ import argparse
 from headway.environment import Environment
 from headway.flops import ModelShape
 from headway.learning_rate import DECAYS, RateSchedule
-from headway.message import Configuration, Execution, Layout
+from headway.message import Configuration, Execution, Layout, Shares
 
 
 def add_training(parser: argparse.ArgumentParser) -> None:
@@ -66,6 +66,9 @@ def add_training(parser: argparse.ArgumentParser) -> None:
     layout.add_argument("--recompute", choices=["none", "selective", "full"], default="none")
     layout.add_argument("--sequence-parallel", action="store_true")
     layout.add_argument("--offload", choices=["none", "host"], default="none", help="where optimizer states lie")
+    layout.add_argument(
+        "--shares", type=_shares, default=Shares(), help="micro-batches of each replica in a cycle, such as 1,1,2,2"
+    )
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
 
 
@@ -119,6 +122,11 @@ def first_configuration(parsed: argparse.Namespace, environment: Environment | N
         recompute=parsed.recompute,
         sequence_parallel=parsed.sequence_parallel,
         offload=parsed.offload,
+        shares=parsed.shares,
     )
     layout = Layout(max(1, world // (parsed.tp * parsed.pp * parsed.cp)), parsed.tp, parsed.pp)
     return Configuration(layout, parsed.micro_batch, parsed.global_batch, execution)
+
+
+def _shares(text: str) -> Shares:
+    return Shares.of([int(each) for each in text.split(",")])

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headway.message import Configuration, Configure, Execution, Layout
+from headway.message import Configuration, Configure, Execution, Layout, Shares
 from headway.parts import OFFLOADS, RECOMPUTES, SCHEDULES, SHARDINGS
 
 _FLAGS = 4
@@ -32,7 +32,7 @@ class Orders:
         """Numbers whose sum over ranks is what `decode` wants: every rank's flags, one rank's configuration."""
         flags = [float(flag) for flag in (self.stop, self.stop_ordered, self.stop_saves, self.save)]
         if self.configuration is None:
-            return flags + [0.0] * 14
+            return flags + [0.0] * 17
         layout, execution = self.configuration.layout, self.configuration.execution
         numbers = (
             self.configuration.micro_batch,
@@ -48,6 +48,9 @@ class Orders:
             RECOMPUTES.index(execution.recompute),
             execution.sequence_parallel,
             OFFLOADS.index(execution.offload),
+            execution.shares.slower,
+            execution.shares.faster,
+            execution.shares.of_faster,
         )
         return [*flags, *map(float, numbers), self.lr_scale]
 
@@ -55,7 +58,9 @@ class Orders:
     def decode(summed: Sequence[float]) -> Orders:
         flags = [value > 0.0 for value in summed[:_FLAGS]]
         *numbers, lr_scale = summed[_FLAGS:]
-        micro, batch, dp, tp, pp, cp, ep, vpp, schedule, sharding, recompute, sequence, offload = map(round, numbers)
+        micro, batch, dp, tp, pp, cp, ep, vpp, schedule, sharding, recompute, sequence, offload, *shares = map(
+            round, numbers
+        )
         configuration = None
         if batch:
             execution = Execution(
@@ -67,6 +72,7 @@ class Orders:
                 RECOMPUTES[recompute],
                 bool(sequence),
                 OFFLOADS[offload],
+                Shares(*shares),
             )
             configuration = Configuration(Layout(dp, tp, pp), micro, batch, execution)
         stop, stop_ordered, stop_saves, save = flags

@@ -83,6 +83,7 @@ class Parallel:
             summed=self._tied_over_stages(),
             preconditioner=preconditioner,
             experts=[parameter for each in spread for parameter in each.experts.parameters()],
+            shares=configuration.shares(),
         )
         for each in spread:
             each.hear = self.gradients.apart

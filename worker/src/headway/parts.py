@@ -34,9 +34,16 @@ def check(shape: ModelShape, configuration: Configuration, world: int) -> None:
     if min(layout.dp, layout.tp, layout.pp, execution.cp, execution.ep, execution.vpp) < 1:
         raise CannotRun(f"{configuration} has a degree below 1")
     tp, cp, ep, stages = layout.tp, execution.cp, execution.ep, layout.pp * execution.vpp
+    shares = execution.shares
+    uneven = shares.weight(layout.dp) is None
     wrong = {
         f"{configuration} is not for {world} ranks": configuration.ranks() != world,
-        f"{configuration} does not divide": configuration.accumulation() is None,
+        f"{shares} are not those of {layout.dp} replicas": not shares.fit(layout.dp),
+        f"replicas of uneven shares cannot be pipelines (pp {layout.pp})": uneven and layout.pp > 1,
+        f"experts are spread (ep {ep}) over replicas of even shares only": uneven and ep > 1,
+        f"replicas of uneven shares cannot share out {execution.sharding}, which they gather in every micro-batch"
+        " together": uneven and execution.sharding not in ("none", "optimizer"),
+        f"{configuration} does not divide": configuration.cycles() is None,
         f"ep {ep} does not divide {shape.experts} experts and dp x cp x tp {layout.dp * cp * tp}": ep > 1
         and (shape.experts == 0 or shape.experts % ep != 0 or layout.dp * cp * tp % ep != 0),
         f"neither of ep {ep} and cp x tp {cp * tp} divides the other": ep > 1

@@ -21,12 +21,12 @@ def mean_gradient(
     all-reduce."""
     started = time.monotonic()
     configuration = parallel.configuration
-    samples = configuration.global_batch // configuration.layout.dp
-    first = samples_seen + parallel.replica * samples
+    own = configuration.samples(parallel.replica)
+    first = samples_seen + own.start
     # This replica's share: consecutive samples of the global order.
-    parallel.train(batches.training(range(first, first + samples)), first, pacer.after_micro_batch)
+    parallel.train(batches.training(range(first, samples_seen + own.stop)), first, pacer.after_micro_batch)
     if configuration.layout.pp > 1:
-        pacer.after_pipeline(started, samples, samples // configuration.micro_batch)
+        pacer.after_pipeline(started, len(own), len(own) // configuration.micro_batch)
     reducing = time.monotonic()
     reduced = parallel.reduce(ask(reducing - started))
     pacer.after_reduce(reducing)

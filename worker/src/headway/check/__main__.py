@@ -25,7 +25,7 @@ from headway.check.findings import Claims, Verdict, judge
 from headway.check.launch import Command, Order, UnknownPlaceholder, default_ranks
 from headway.check.page import as_json, as_text
 from headway.check.trial import Seen, Trial
-from headway.message import Configuration, Layout
+from headway.message import Configuration, Execution, Layout, Shares
 from headway.watch import pattern_of
 
 DOES_NOT_WORK, CANNOT_TRY = 1, 2
@@ -55,6 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
 def try_out(options: argparse.Namespace, command: Command, folder: Path) -> list[Seen]:
     """One launch or two."""
     ranks = options.ranks or default_ranks()
+    if options.shares is not None:
+        ranks = [ranks[0], len(options.shares)]
     configuration = Configuration(Layout(ranks[0]), options.micro_batch, options.global_batch)
     order = Order(command, configuration, 1, folder / "agent.sock", folder, options.grace)
     first = _first(options, order)
@@ -66,10 +68,18 @@ def try_out(options: argparse.Namespace, command: Command, folder: Path) -> list
     again = replace(
         order,
         generation=2,
-        configuration=replace(configuration, layout=layout),
+        configuration=replace(configuration, layout=layout) if options.shares is None else _uneven(options),
         resume=offers[0].resume() if offers else None,
     )
     return [first, _second(options, again)]
+
+
+def _uneven(options: argparse.Namespace) -> Configuration:
+    """The batch is the next that divides."""
+    execution = Execution(shares=Shares.of(options.shares))
+    per_cycle = options.micro_batch * sum(options.shares)
+    global_batch = -(-options.global_batch // per_cycle) * per_cycle
+    return Configuration(Layout(len(options.shares)), options.micro_batch, global_batch, execution)
 
 
 def _first(options: argparse.Namespace, order: Order) -> Seen:
@@ -89,7 +99,12 @@ def _second(options: argparse.Namespace, order: Order) -> Seen:
     with closing(Trial(order, options.patience)) as trial:
         seen = trial.seen
         training = trial.train(want_noise=False)
-        if training and order.ranks > 1 and (options.layout or seen.claims("layout")) == "live":
+        if (
+            training
+            and order.ranks > 1
+            and options.shares is None
+            and (options.layout or seen.claims("layout")) == "live"
+        ):
             trial.layout(order.grace_s)
         if training and seen.ended_itself is None:
             trial.stop(by_order=False)
@@ -126,6 +141,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ranks", type=_ranks, help="of the first launch and the second (default 1,2; 1 beside one GPU)"
     )
+    parser.add_argument(
+        "--shares",
+        type=_weights,
+        help="of the second launch's replicas, such as 1,2, a rank each: where the job says layouts.uneven_shares",
+    )
     parser.add_argument("--per", choices=["gpu", "node"], default="gpu", help="processes, as run.per (default gpu)")
     parser.add_argument("--micro-batch", type=int, default=4, help="sequences; what {micro_batch} is (default 4)")
     parser.add_argument("--global-batch", type=int, default=16, help="sequences a step (default 16)")
@@ -153,6 +173,12 @@ def _ranks(text: str) -> list[int]:
     if not 1 <= len(ranks) <= 2 or min(ranks, default=0) < 1:
         raise argparse.ArgumentTypeError("one number of ranks or two, such as 1,2")
     return ranks
+
+
+def _weights(text: str) -> list[int]:
+    weights = [int(part) for part in text.split(",")]
+    Shares.of(weights)
+    return weights
 
 
 def _line(text: str) -> str:

@@ -59,6 +59,11 @@ LIVE = (
     "    wanted = asked.configure.configuration",
     "    micro_batch, global_batch = wanted.micro_batch, wanted.global_batch",
 )
+SHARES = (
+    "for index in range(count := configuration.micro_batches(replica)):",
+    "    with contextlib.nullcontext() if index + 1 == count else model.no_sync():",
+    "        (loss * configuration.gradient_scale()).backward()",
+)
 RESUME = (
     'command: [..., "--resume={resume_path}"]',
     'saved = torch.load(f"{options.resume}/state.pt") if options.resume else None',
@@ -79,6 +84,7 @@ def judge(trials: list[Seen], claims: Claims) -> list[Finding]:
         _stop(first, claims),
         *([] if last is None else [_resume(first, last, claims)]),
         _layout(trials, claims),
+        *([] if last is None or last.order.configuration.accumulation() is not None else [_shares(last)]),
     ]
     if last is not None and last.end is not None and not claims.watched:
         found.append(_signal(last.end, last.order.grace_s))
@@ -284,6 +290,17 @@ def _layout(trials: list[Seen], claims: Claims) -> Finding:
     if len({seen.order.ranks for seen in trials}) > 1:
         return Finding("layout", Verdict.FAILS, "said restart, but did not train on other ranks")
     return Finding("layout", Verdict.UNTRIED, "by a restart, which takes another number of ranks to try")
+
+
+def _shares(seen: Seen) -> Finding:
+    asked = seen.order.configuration
+    shares = f"shares {','.join(map(str, asked.shares()))} of {asked.global_batch} sequences a step"
+    if not seen.steps:
+        return Finding("shares", Verdict.FAILS, f"launched with {shares}, it reported no step", SHARES)
+    told = seen.steps[-1].get("configuration", {}).get("global_batch")
+    if told != asked.global_batch:
+        return Finding("shares", Verdict.FAILS, f"launched with {shares}, it reports {told}", SHARES)
+    return Finding("shares", Verdict.WORKS, f"trained with {shares}")
 
 
 def _waited(seen: Seen) -> str:

@@ -167,6 +167,7 @@ def variables(order: Order, port: int, rank: int) -> dict[str, str]:
         "HEADWAY_TP": str(layout.tp),
         "HEADWAY_PP": str(layout.pp),
         "HEADWAY_SHARDING": execution.sharding,
+        "HEADWAY_SHARES": _shares(order),
         "HEADWAY_MICRO_BATCH": str(order.configuration.micro_batch),
         "HEADWAY_GLOBAL_BATCH": str(order.configuration.global_batch),
         "HEADWAY_LR_SCALE": "1",
@@ -199,6 +200,7 @@ def fill(order: Order, port: int) -> list[str]:
         "sequence_parallel": "false",
         "offload": configuration.execution.offload,
         "uneven_stages": "false",
+        "shares": _shares(order),
         "micro_batch": configuration.micro_batch,
         "global_batch_sequences": configuration.global_batch,
         "nnodes": 1,
@@ -228,6 +230,10 @@ def fill(order: Order, port: int) -> list[str]:
         where = ["--nnodes=1", f"--nproc-per-node={order.ranks}", "--master-addr=127.0.0.1", f"--master-port={port}"]
         return [words[0], "-m", "torch.distributed.run", *where, *words[1:]]
     return words
+
+
+def _shares(order: Order) -> str:
+    return ",".join(map(str, order.configuration.shares()))
 
 
 def _surroundings() -> Mapping[str, str]:

@@ -123,8 +123,9 @@ def to_json(setting: Setting, outcomes: Iterable[Outcome]) -> list[dict[str, Any
 
 
 def to_csv(setting: Setting, outcomes: Iterable[Outcome]) -> str:
-    """Only what ran or ran out of memory: the rest says nothing of the hardware."""
-    rows = [_row(setting, number, each) for number, each in enumerate(outcomes) if each.status in ("ok", "oom")]
+    """Only what ran or ran out of memory: the rest says nothing of the hardware. No column says uneven shares."""
+    told = [each for each in outcomes if each.status in ("ok", "oom") and each.configuration.accumulation() is not None]
+    rows = [_row(setting, number, each) for number, each in enumerate(told)]
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -199,4 +200,5 @@ def _how(configuration: Configuration) -> str:
     words += [f"sharding {execution.sharding}"] if execution.sharding != "none" else []
     words += [f"recompute {execution.recompute}"] if execution.recompute != "none" else []
     words += ["sequence parallel"] if execution.sequence_parallel else []
+    words += [f"shares {','.join(map(str, configuration.shares()))}"] if configuration.accumulation() is None else []
     return ", ".join(words)

@@ -1,8 +1,8 @@
 """Gradient accumulation that owns the step's gradients, reduces them over replicas and measures the noise on the way.
 
 Each micro-batch's gradient is squared as autograd delivers it, parameter by parameter, before it joins a flat buffer in
-single precision (in double where any parameter has that); so a step over dp replicas with M micro-batches each yields
-K = dp·M small batches whatever the layout, and the same sample in every layout with the same micro-batch. It replaces
+single precision (in double where any parameter has that); so a step of K micro-batches yields K small batches however
+replicas share them out, and the same sample in every layout with the same micro-batch. It replaces
 DistributedDataParallel, whose reducer hides the micro-batches. Parameters under `fully_shard` are reduced by FSDP2 and
 only measured here.
 """
@@ -22,6 +22,7 @@ from torch.utils.hooks import RemovableHandle
 from headway import numbers, said
 from headway.noise import NoiseSample
 from headway.torch.agreement import Agreement, Amiss
+from headway.torch.portion import Portion
 from headway.torch.ranks import Ranks, UnknownLayout, as_dtensor, local, named, placed_like, unique
 from headway.torch.sizes import Inputs, unequal
 from headway.torch.spans import Span, views
@@ -95,10 +96,12 @@ class GradientAccumulator:
         summed: Sequence[Summed] = (),
         preconditioner: Preconditioner | None = None,
         experts: Iterable[nn.Parameter] = (),
+        shares: Sequence[int] | None = None,
     ) -> None:
         """`shard`: each replica keeps only its slice of the mean gradient (`mean`, `shard_range`), as a distributed
         optimizer wants it. `every`: noise is measured at each so manieth step. `experts`: parameters of which other
-        ranks hold others (`Ranks.experts`); they are used by way of `apart`."""
+        ranks hold others (`Ranks.experts`); they are used by way of `apart`. `shares`: each replica's weight where
+        they do not all do equally many micro-batches of a step (`Configuration.shares()`)."""
         self.ranks = ranks if ranks is not None else Ranks()
         self.ranks.check()
         parts = list(parts)
@@ -113,6 +116,8 @@ class GradientAccumulator:
         self._count = self._steps = 0
         self.not_finite = 0
         self._hooks: list[RemovableHandle] = []
+        self._portion = Portion.of(shares, self.ranks)
+        self._portion.check(self._modules)
         self._attach()
         if preconditioner is not None and (shard or self._fully_sharded) and not preconditioner.gathers:
             self.close()
@@ -198,14 +203,14 @@ class GradientAccumulator:
 
     @torch.no_grad()
     def reduce(self, micro_batch: int, extra: Sequence[float] = (), gradient_scale: float = 1.0) -> Reduced:
-        """Averages over micro-batches and replicas and measures, before any clipping.
+        """Averages over all micro-batches of all replicas and measures, before any clipping.
 
         `gradient_scale`: the factor every loss was multiplied by, as for half precision. `extra` rides along in the one
         small all-reduce of the whole world; all ranks must give equally many. There is no noise, which is said once,
         where micro-batches are of unequal sizes, as what the first module is given shows, or a step has only one.
 
         Raises RuntimeError where there is nothing to reduce, as the optimizer would step on nothing, where the step
-        before was not cleared, and on all ranks where they have ended different numbers of micro-batches; and
+        before was not cleared, and on all ranks where they have not ended as many micro-batches as they weigh; and
         UnknownLayout at the first step where ranks that are said to hold copies of parameters do not. Later such steps
         have no noise.
         """
@@ -214,16 +219,16 @@ class GradientAccumulator:
         self._require_cleared()
         self._require_gradients()
         self._reduced = True
-        count = self.ranks.replicas * self._count
+        count = self._portion.of_all(self._count)
         measuring = self.measuring
         self._sum_terms(measuring)
-        self._average(gradient_scale)
+        self._average(count, gradient_scale)
         amiss = self._agreement.look(lambda parameter: parameter.grad) if measuring else Amiss()
         seen = self._inputs.take(self._count) if self._inputs is not None else [0.0, 0.0, 0.0]
         # Stages are given other inputs: only those of replicas may be compared.
         compared = seen if self.ranks.stages == 1 else [0.0, 0.0, 0.0]
         flags = [float(amiss != Amiss()), float(unequal(seen)), *compared]
-        ended = [float(self._count), float(self._count**2)]
+        ended = [float(self._count), *self._portion.sums(self._count)]
         head = [self._squares.sums[RAW], self._squares.sums[PRECONDITIONED], self._losses]
         tail = self._big(measuring)
         more = torch.tensor([*flags, *ended, *extra], dtype=torch.float64).to(self._device)
@@ -231,8 +236,8 @@ class GradientAccumulator:
         if torch.distributed.is_initialized():
             torch.distributed.all_reduce(packed)
         small, small_scaled, loss, big, big_scaled, moment, elements, amiss_on, unequal_on, *others = packed.tolist()
-        (*compared, ended_on_all, squared), extra_sums = others[:5], others[5:]
-        self._require_equal_counts(ended_on_all, squared)
+        (*compared, ended_on_all, done, squared), extra_sums = others[:6], others[6:]
+        self._require_shares(ended_on_all, (done, squared))
         if self._preconditioner is not None and measuring:
             self._preconditioner.learn(moment, elements)
             self._preconditioner.end()
@@ -247,7 +252,7 @@ class GradientAccumulator:
         elif measuring and (unequal_on or unequal(compared)):
             sample = scaled = Unmeasured.UNEQUAL
         elif measuring:
-            batches = float(micro_batch), float(micro_batch * count)
+            batches = float(micro_batch), micro_batch * count
             sample = sample_of(small / unscaled / count, big, batches, count)
             scaled = sample_of(small_scaled / unscaled / count, big_scaled, batches, count)
             self.not_finite += sample is Unmeasured.NOT_FINITE
@@ -448,12 +453,12 @@ class GradientAccumulator:
                 self._squares.add([self._piece(slot, term, self._copies_joined(slot)) for term in terms])
             slot.terms.clear()
 
-    def _average(self, gradient_scale: float) -> None:
-        """The mean over all micro-batches of all replicas, into `mean` and `p.grad`."""
+    def _average(self, count: float, gradient_scale: float) -> None:
+        """The mean over so many micro-batches of all replicas, into `mean` and `p.grad`."""
         for span in self.spans:
-            span.average(len(self.ranks.data_ranks()) * self._count * gradient_scale)
+            span.average(count * self.ranks.contexts * gradient_scale)
         for gradient in self._reduced_elsewhere():
-            gradient /= self._count * gradient_scale  # FSDP2 has taken the mean over replicas
+            gradient /= count / self.ranks.replicas * gradient_scale  # FSDP2 has taken the mean over replicas
         if self.shard:
             return
         for slot in self._slots.values():
@@ -473,13 +478,14 @@ class GradientAccumulator:
                 " that is not wrapped"
             )
 
-    def _require_equal_counts(self, total: float, squared: float) -> None:
-        """By the sums over the world of each rank's count and its square: each rank has divided by its own."""
+    def _require_shares(self, total: float, sums: Sequence[float]) -> None:
+        """By what all have ended: each rank has divided by what it takes that to be."""
         world = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-        if world * squared != total**2:
+        if not self._portion.kept(sums, world):
+            wanted = f"as many as it weighs: {self._portion}" if self._portion.uneven else "equally many"
             raise RuntimeError(
                 f"ranks have ended different numbers of micro-batches in this step: {self._count} here, {total:g} on"
-                f" all {world}. Give every rank equally many"
+                f" all {world}. Give every rank {wanted}"
             )
 
     def _require_gradients(self) -> None:

@@ -163,12 +163,12 @@ class NoiseMeter:
         unequal sizes that nobody told.
 
         `micro_batch`: sequences per micro-batch. `gradient_scale`: the factor on each micro-batch's mean loss, such as
-        1/accumulation, times the scale of half precision. `tokens`: what each mean loss is over, where that differs.
-        Where micro-batches differ, each of the three is one number for each of this rank's, in the order of their
-        backward passes. `micro_batches`: per replica; by default, how often the busiest parameter was heard.
-        `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a framework that keeps gradients
-        elsewhere than in `p.grad`. `extra` rides along in the one small all-reduce, which then happens at every step;
-        all ranks must give equally many.
+        `Configuration.gradient_scale()`, times the scale of half precision. `tokens`: what each mean loss is over,
+        where that differs. Where micro-batches differ, each of the three is one number for each of this rank's, in the
+        order of their backward passes. `micro_batches`: of this replica; by default, how often the busiest parameter
+        was heard. `gradient_norm`: norm of the mean gradient over the whole model, unscaled, from a framework that
+        keeps gradients elsewhere than in `p.grad`. `extra` rides along in the one small all-reduce, which then happens
+        at every step; all ranks must give equally many.
 
         Raises UnknownLayout at the first step where ranks that are said to hold copies of parameters do not (later such
         steps, and those under PyTorch's first FSDP, have no sample), and ValueError where what is told of micro-batches

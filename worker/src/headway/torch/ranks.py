@@ -83,6 +83,16 @@ class Ranks:
         return len(self.data_ranks()) // self.contexts
 
     @property
+    def replica(self) -> int:
+        """Which of them this rank is one of, in the order of ranks. Raises UnknownLayout where ranks that share
+        sequences do not stand together, so that there is no such order."""
+        shared = sorted(_ranks(self.context))
+        number, over = divmod(sorted(self.data_ranks()).index(shared[0]), self.contexts)
+        if over or sorted(self.data_ranks())[number * self.contexts :][: self.contexts] != shared:
+            raise UnknownLayout(f"ranks {shared} share sequences, but others of their replicas stand between them")
+        return number
+
+    @property
     def stages(self) -> int:
         """Ranks with other layers for the same samples."""
         return _size(self.pipeline)

@@ -34,6 +34,7 @@ from headway.noise import NoiseSample
 from headway.numbers import Number, count, real, reals
 from headway.torch.heeded import Heeded
 from headway.torch.meter import Measured, NoiseMeter
+from headway.torch.portion import Portion, Reductions
 from headway.torch.ranks import Ranks, UnknownLayout
 from headway.torch.squares import EVERY
 from headway.torch.summed import Summed
@@ -91,6 +92,10 @@ class StepReporter:
         self.samples_seen = environment.samples_seen if environment else 0
         self._environment = environment
         self._check_launch()
+        launched = environment.configuration if environment else None
+        self._portion = Portion.of(launched.shares() if launched else None, self.meter.ranks)
+        self._portion.check(modules)
+        self._reductions = Reductions(modules, self._portion)
         self._window = StepWindow(report_every_s)
         self._leads = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
         # Each node's agent may be the one that asks, but only rank 0 takes configurations.
@@ -115,20 +120,24 @@ class StepReporter:
         """Ends the gradients of a step, on every rank: after the last backward, before unscaling, clipping and the
         optimizer.
 
-        `loss`: this rank's mean loss, None where another pipeline stage knows it. `gradient_scale`: the factor on each
-        micro-batch's mean loss, 1/accumulation unless given. `gradient_norm`: see `NoiseMeter.measure`. Where they
-        differ, `sequences` and `tokens` are those of each of this rank's micro-batches, and `gradient_scale` may be a
-        number for each; without them such steps have no noise.
+        `loss`: this rank's mean loss, None where another pipeline stage knows it. `accumulation`: this rank's
+        micro-batches. `gradient_scale`: the factor on each one's mean loss, 1/accumulation unless given, or where the
+        job was launched with uneven shares, `Configuration.gradient_scale()`. `gradient_norm`: see
+        `NoiseMeter.measure`. Where they differ, `sequences` and `tokens` are those of each of this rank's
+        micro-batches, and `gradient_scale` may be a number for each; without them such steps have no noise.
 
         Raises TypeError or ValueError where a number is none or cannot be, and RuntimeError at the first step where
-        ranks stay away.
+        ranks stay away, and at any where replicas do not accumulate by the uneven shares that the job was launched
+        with.
         """
         accumulation = count("accumulation", accumulation, least=1)
-        scale = _scale(gradient_scale if gradient_scale is not None else 1.0 / accumulation)
+        scale = _scale(gradient_scale if gradient_scale is not None else self._portion.gradient_scale(accumulation))
         sequences = None if sequences is None else reals("sequences", sequences)
         tokens = None if tokens is None else reals("tokens", tokens)
         trained_on = self._micro_batch * accumulation if sequences is None else sum(sequences)
-        known = [0.0, 0.0] if loss is None else [real("loss", loss), 1.0]
+        weight = float(self._portion.weight)
+        known = [0.0, 0.0] if loss is None else [real("loss", loss) * weight, weight]
+        done = self._portion.sums(accumulation)
         if self._heeded is not None:
             self._heeded.begin_step()
         self._meet()
@@ -137,10 +146,17 @@ class StepReporter:
             scale,
             accumulation,
             gradient_norm,
-            extra=[*known, accumulation * self.meter.share, trained_on * self.meter.share, *self._hear()],
+            extra=[*known, *done, accumulation * self.meter.share, trained_on * self.meter.share, *self._hear()],
             tokens=tokens,
         )
-        loss_sum, losses, micro_batches, samples, *asked = measured.extra
+        loss_sum, losses, done_by_all, squared, micro_batches, samples, *asked = measured.extra
+        self._reductions.end_step()
+        if self._portion.uneven and not self._portion.kept((done_by_all, squared), self._world):
+            raise RuntimeError(
+                f"the job was launched with shares {self._portion}, but its replicas do not accumulate by them:"
+                f" {accumulation} micro-batches here. Do configuration.micro_batches(replica) of each, or leave"
+                " layouts.uneven_shares out of the specification"
+            )
         global_batch = round(self._micro_batch * micro_batches)
         self.step += 1
         self.samples_seen += round(samples)
@@ -293,7 +309,7 @@ class StepReporter:
         configure = None
         if revision:
             configure = Configure(int(revision) - 1, self._at(int(micro_batch), int(global_batch)), lr_scale)
-            if configure.configuration.accumulation() is None:  # a mistake of the sender, which nobody is to take
+            if configure.configuration.cycles() is None:  # a mistake of the sender, which nobody is to take
                 if self._leads:
                     print(f"ignored an impossible {configure.configuration}", file=sys.stderr, flush=True)
                 configure = None

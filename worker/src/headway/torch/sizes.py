@@ -101,7 +101,7 @@ class Inputs:
         self._elements: list[int] = []
         self._labels: list[Tensor] = []
         self._wanted = wanted
-        self.handle: RemovableHandle = module.register_forward_pre_hook(_Hook(self._hear), with_kwargs=True)
+        self.handle: RemovableHandle = module.register_forward_pre_hook(Hook(self._hear), with_kwargs=True)
 
     def _hear(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         if torch.compiler.is_compiling() or not torch.is_grad_enabled() or not self._wanted():
@@ -124,7 +124,7 @@ class Inputs:
         return sums
 
 
-class _Hook:
+class Hook:
     """Listens to a module. A module that is saved whole takes one along that hears nothing."""
 
     def __init__(self, hear: Callable[[tuple[Any, ...], dict[str, Any]], None]) -> None:
@@ -134,7 +134,7 @@ class _Hook:
         self._hear(arguments, keywords)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Hook, (_hear_nothing,)
+        return Hook, (_hear_nothing,)
 
 
 def _hear_nothing(_: tuple[Any, ...], __: dict[str, Any]) -> None:
