@@ -15,7 +15,8 @@ use headway_sim::scenario::training;
 use headway_types::example::llama3_8b;
 use headway_types::spec::{BatchRange, ExecutionLimits, GpuRange, LayoutLimits, Work};
 use headway_types::{
-    Fabric, GpuCount, GpuType, ModelShape, NodeClass, Offload, Recompute, Schedule, Sequences, Sharding, Tokens,
+    Fabric, GpuCount, GpuType, ModelShape, NodeClass, NodeCount, Offload, Recompute, Schedule, Sequences, Sharding,
+    Tokens,
 };
 use nix::time::{ClockId, clock_gettime};
 use strum::VariantArray;
@@ -25,18 +26,25 @@ const ROUNDS: u32 = 50;
 const BATCHES: usize = 401;
 const CURVES: u32 = 20;
 const TYPES: [&str; 3] = ["A100-80G", "H100-80G", "B200"];
+/// Of gangs over two classes.
+const OF_FASTER: NodeCount = NodeCount(4);
 
 fn main() {
     println!("| what | time |");
     println!("|---|---|");
     println!("| one configuration: step time and memory | {:.2} µs |", configuration() * 1e6);
-    let (plain, few) = curves(ExecutionLimits::default());
-    let (all, feasible) = curves(everything());
-    let (every, most) = curves(every_execution());
+    let (plain, few) = curves(ExecutionLimits::default(), NodeCount(0));
+    let (all, feasible) = curves(everything(), NodeCount(0));
+    let (sharing, _) = curves(ExecutionLimits { uneven_shares: true, ..everything() }, OF_FASTER);
+    let (every, most) = curves(every_execution(), NodeCount(0));
     let offload = ExecutionLimits { offload: vec![Offload::None, Offload::Host], ..every_execution() };
-    let (offloading, _) = curves(offload);
+    let (offloading, _) = curves(offload, NodeCount(0));
     println!("| full curve, 70 B parameters, 1 to 1,024 GPUs, three GPU types | {:.1} ms |", plain * 1e3);
     println!("| the same, of a script that can do everything | {:.1} ms |", all * 1e3);
+    println!(
+        "| the same in uneven shares, {OF_FASTER} nodes of the next faster type in each gang | {:.1} ms |",
+        sharing * 1e3
+    );
     println!(
         "| the same, every execution: context parallelism, chunks, schedules, sharding, recomputation | {:.1} ms |",
         every * 1e3
@@ -105,14 +113,25 @@ fn every_execution() -> ExecutionLimits {
     }
 }
 
+fn class(gpu_type: &str) -> NodeClass {
+    NodeClass {
+        gpu_type: GpuType(gpu_type.to_owned()),
+        gpus_per_node: GpuCount(8),
+        emulated: None,
+        fabric: Fabric { domain: "pod".into() },
+        stated: None,
+        ahead: None,
+    }
+}
+
 /// Seconds of this thread on a processor, so that what else runs on the machine counts less.
 fn processor_time() -> f64 {
     let now = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has the clock");
     now.tv_sec() as f64 + now.tv_nsec() as f64 * 1e-9
 }
 
-/// Median seconds of three full curves, and how many sizes they offer.
-fn curves(execution: ExecutionLimits) -> (f64, usize) {
+/// Median seconds of three full curves, and how many sizes they offer; of gangs with so many nodes of the next faster type.
+fn curves(execution: ExecutionLimits, of_faster: NodeCount) -> (f64, usize) {
     let mut training = training(Tokens(1e12), true, true);
     training.work = Work::Model(shape());
     training.reference_batch = Sequences(512);
@@ -124,17 +143,12 @@ fn curves(execution: ExecutionLimits) -> (f64, usize) {
     let mut feasible = 0;
     for _ in 0..CURVES {
         let begin = processor_time();
-        feasible = TYPES
-            .iter()
-            .map(|gpu| {
-                let class = NodeClass {
-                    gpu_type: GpuType((*gpu).to_owned()),
-                    gpus_per_node: GpuCount(8),
-                    emulated: None,
-                    fabric: Fabric { domain: "pod".into() },
-                    stated: None,
-                    ahead: None,
-                };
+        feasible = (0..TYPES.len())
+            .map(|at| {
+                let faster = TYPES.get(at + 1).map(|gpu| class(gpu)).filter(|_| of_faster.0 > 0);
+                let slower = class(TYPES[at]);
+                let ahead = faster.and_then(|faster| headway_goodput::ahead_of(&slower, &faster, of_faster));
+                let class = NodeClass { ahead, ..slower };
                 model.curve(&class, &range).points.iter().filter(|point| point.offer.is_ok()).count()
             })
             .sum();
