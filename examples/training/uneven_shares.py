@@ -36,7 +36,8 @@ model = DistributedDataParallel(
 optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
 
 job = headway.init(batch="live", layout="restart")  # None outside Headway
-chosen = (job and job.configuration) or headway.Configuration(headway.Layout(dp=world), micro_batch=8, global_batch=32)
+alone = headway.Configuration(headway.Layout(dp=world), micro_batch=8, global_batch=16 * world)
+chosen = (job and job.configuration) or alone
 if job and job.resume_path:
     saved = torch.load(f"{job.resume_path}/state.pt")
     model.load_state_dict(saved["model"])

@@ -10,6 +10,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -22,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 import headway
 from headway import trainer
 from headway.environment import Environment
+from headway.integrations.refused import refuse_shares
 from headway.message import Configuration, Execution, Layout, Shares, parse_directive
 from headway.noise import NoiseSample
 from headway.options import first_configuration
@@ -43,6 +46,14 @@ def shared(
         micro_batch * cycles * sum(weights),
         Execution(shares=Shares.of(weights), **execution),  # type: ignore[arg-type]
     )
+
+
+def test_frameworks_refuse_what_they_would_weigh_wrongly() -> None:
+    refuse_shares("Trainer", None)
+    refuse_shares("Trainer", cast(Environment, SimpleNamespace(configuration=shared((1, 1), micro_batch=2, cycles=1))))
+    uneven = cast(Environment, SimpleNamespace(configuration=shared((1, 2), micro_batch=2, cycles=1)))
+    with pytest.raises(ValueError, match="cannot follow this Trainer: its replicas do uneven shares"):
+        refuse_shares("Trainer", uneven)
 
 
 # What a step is made of.

@@ -22,6 +22,8 @@ const REPORT_ERROR: f64 = 0.1;
 const CELLS: usize = 24;
 /// Of situations that contradicted what was expected so many are kept before others; beyond, they go first.
 const MOST_CONTRADICTED: usize = 12;
+/// So many of even shares are kept for what they say of the type alone.
+const EVEN_KEPT: usize = 4;
 const RECENT: usize = 7;
 /// Reports after which a situation's first steps are held against what was expected: the first one may hold what a change itself takes.
 const JUDGED: u64 = 2;
@@ -234,9 +236,12 @@ impl TypeCorrection {
     }
 
     fn record(&mut self, nodes: NodeCount, configuration: &Configuration, terms: Terms, log_time: f64) {
-        let same = |cell: &Cell| cell.nodes == nodes && cell.configuration == *configuration && cell.terms == terms;
-        let mut cell = match self.cells.iter().position(same) {
-            Some(index) => self.cells.remove(index),
+        let here = |cell: &Cell| cell.nodes == nodes && cell.configuration == *configuration;
+        let even = Ratio::of(configuration.layout).is_even();
+        let mut cell = match self.cells.iter().position(|cell| here(cell) && (cell.terms == terms || !even)) {
+            Some(index) if self.cells[index].terms == terms => self.cells.remove(index),
+            // What is known of how much faster the faster nodes are has changed, and with it what was expected.
+            Some(index) => Cell { terms, expected: None, contradicted: false, ..self.cells.remove(index) },
             None => {
                 let (reports, recent, contradicted) = (0, Vec::new(), false);
                 let expected = self.expected(configuration, terms);
@@ -255,7 +260,11 @@ impl TypeCorrection {
             let before = &self.cells[..CELLS];
             let contradicted = before.iter().filter(|cell| cell.contradicted).count();
             let is_due = |cell: &Cell| cell.contradicted == (contradicted > MOST_CONTRADICTED);
-            let oldest = before.iter().position(is_due).unwrap_or(0);
+            // Nor what says of the type alone how fast it is.
+            let even = before.iter().rev().filter(|cell| cell.ratio().is_even() && !cell.contradicted);
+            let kept: Vec<&Cell> = even.take(EVEN_KEPT).collect();
+            let is_kept = |cell: &Cell| kept.iter().any(|kept| core::ptr::eq(*kept, cell));
+            let oldest = before.iter().position(|cell| is_due(cell) && !is_kept(cell)).unwrap_or(0);
             self.cells.remove(oldest);
         }
     }

@@ -172,11 +172,14 @@ impl Ground {
         self.sound(layout).chain([present]).any(|measured| doublings(measured, micro_batch) <= 1.0)
     }
 
-    /// Of uneven shares in any degrees and micro-batch: it is their ratio that was wrong.
+    /// Where none of uneven shares was measured there, and none of their ratio has agreed anywhere, all of that ratio: it is the ratio that was wrong.
     fn at(&self, layout: Layout, micro_batch: Sequences) -> impl Iterator<Item = &Spot> {
         let (degrees, ratio) = (Degrees::of(layout), Ratio::of(layout));
-        let same = move |spot: &&Spot| spot.degrees == degrees && spot.micro_batch == micro_batch;
-        self.spots.iter().filter(move |spot| spot.ratio == ratio && (!ratio.is_even() || same(spot)))
+        let same = move |spot: &Spot| spot.degrees == degrees && spot.micro_batch == micro_batch;
+        let of_ratio = move |spot: &&Spot| spot.ratio == ratio;
+        let mut alike = self.spots.iter().filter(of_ratio);
+        let wrong = !ratio.is_even() && alike.all(|spot| spot.slowdown.is_some() && !same(spot));
+        self.spots.iter().filter(of_ratio).filter(move |spot| wrong || same(spot))
     }
 
     fn sound(&self, layout: Layout) -> impl Iterator<Item = Sequences> {

@@ -2,7 +2,7 @@
 
 use headway_types::random::SplitMix64;
 use headway_types::spec::{Training, Work};
-use headway_types::{GpuCount, NodeCount};
+use headway_types::{Execution, GpuCount, NodeCount, Shares};
 use proptest::prelude::*;
 
 use super::*;
@@ -12,6 +12,24 @@ use crate::searches::Searches;
 fn at(dp: u32, micro: u64, global: u64) -> Configuration {
     let layout = Layout { dp, ..Layout::single() };
     Configuration { layout, micro_batch: Sequences(micro), global_batch: Sequences(global) }
+}
+
+fn sharing() -> Layout {
+    let shares = Shares { slower: 1, faster: 2, of_faster: 1 };
+    Layout { execution: Execution { shares, ..Execution::PLAIN }, ..Layout::single() }
+}
+
+/// A ratio is wrong where nothing of it has agreed; else it was the micro-batch.
+#[test]
+fn what_was_measured_of_a_ratio_elsewhere_counts_where_none_of_it_agreed() {
+    let uneven = |micro, slowdown| Spot { ratio: Ratio::of(sharing()), ..spot(micro, 6, slowdown) };
+    let at = |ground: &Ground, layout: Layout, micro| ground.slowdown(layout, NodeCount(1), Sequences(micro), 6);
+    let wide = Layout { tp: 2, ..sharing() };
+    let wrong = Ground::new(vec![spot(4, 6, None), uneven(8, Some(1.5))]);
+    assert_eq!([at(&wrong, sharing(), 8), at(&wrong, sharing(), 4), at(&wrong, wide, 2)], [1.5; 3]);
+    assert_eq!([at(&wrong, Layout::single(), 8), at(&wrong, Layout::single(), 4)], [1.0; 2]);
+    let sound = Ground::new(vec![uneven(4, None), uneven(8, Some(1.5))]);
+    assert_eq!([at(&sound, sharing(), 8), at(&sound, sharing(), 4), at(&sound, wide, 2)], [1.5, 1.0, 1.0]);
 }
 
 fn spot(micro: u64, cycles: u64, slowdown: Option<f64>) -> Spot {

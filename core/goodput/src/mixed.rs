@@ -252,6 +252,32 @@ mod tests {
         assert_eq!(model.lessons().count(), 1, "what others learn of is the slower nodes alone");
     }
 
+    /// However many uneven situations come after them.
+    #[test]
+    fn even_shares_go_on_saying_how_fast_a_type_is() {
+        let (slow, fast, mut model) = (class_of("A100-80G", 8), class_of("H100-80G", 8), sharing());
+        let gang = of_gang([(&slow, NodeCount(1)), (&fast, NodeCount(1))]).unwrap();
+        for (class, off) in [(&slow, 1.4), (&fast, 0.7)] {
+            let offer = model.best(class, GpuCount(8), NodeCount(1)).unwrap();
+            for _ in 0..5 {
+                let seconds = off * offer.prediction.step_time.0;
+                model.observe(class, NodeCount(1), &report(offer.configuration.unwrap(), 1, seconds));
+            }
+        }
+        let learnt = model.lead_learnt(&gang);
+        assert!(learnt < 0.6, "{learnt}");
+        for cycles in 1..40 {
+            let shares = Shares { slower: 1, faster: 3, of_faster: 8 };
+            let execution = Execution { shares, ..Execution::PLAIN };
+            let layout = Layout { execution, ..Layout::data_parallel(GpuCount(16)) };
+            let global_batch = Sequences(layout.micro_batches() * cycles);
+            let at = Configuration { layout, micro_batch: Sequences(1), global_batch };
+            let seconds = model.step_time(&gang, GpuCount(16), NodeCount(2), &at).unwrap().time.0;
+            model.observe(&gang, NodeCount(2), &report(at, 1, seconds));
+        }
+        assert_eq!((model.lead_learnt(&gang), model.lessons().count()), (learnt, 2));
+    }
+
     /// Where one type is faster than the prior says and the other slower, each on its own, together they do more unequal shares.
     #[test]
     fn what_even_shares_show_of_both_types_moves_the_uneven_ones() {

@@ -384,7 +384,8 @@ impl JobModel {
     pub fn news<'l>(&self, lessons: &'l Lessons) -> Option<&'l Arc<Taught>> {
         let taught = lessons.of(&self.kind()?)?;
         let new = |(of, lesson): (&GpuType, &Lesson)| {
-            self.correction.factors(of).is_none() && self.taught.get(of) != Some(lesson)
+            let shown = self.correction.learned().any(|(own, _)| own == of);
+            !shown && self.taught.get(of) != Some(lesson)
         };
         taught.iter().any(new).then_some(taught)
     }

@@ -27,6 +27,7 @@ from headway import sdk
 from headway.checkpoint import Draft
 from headway.environment import Environment
 from headway.integrations.huggingface_live import Live, LiveStep
+from headway.integrations.refused import refuse_shares
 from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter, UnknownLayout
 from headway.torch.sizes import IGNORED
 
@@ -58,6 +59,7 @@ def follow(
     environment = headway.joined() or headway.init(batch=batch, layout="restart", handle_sigterm=handle_sigterm)
     if environment is None:
         return None
+    refuse_shares("Trainer", environment)
     if sdk.promised_live_batch() and batch != "live":
         raise ValueError('headway.init promised a live batch: give follow batch="live", or init batch="restart"')
     if environment.checkpoint_dir is not None:

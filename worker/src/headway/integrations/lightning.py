@@ -23,6 +23,7 @@ from torch import Tensor
 
 import headway
 from headway import sdk
+from headway.integrations.refused import refuse_shares
 from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter
 
 CHECKPOINT = "lightning.ckpt"
@@ -46,6 +47,7 @@ class Follow(Callback):  # type: ignore[misc]
         self._environment = headway.joined() or headway.init(
             batch="restart", layout="restart", handle_sigterm=handle_sigterm
         )
+        refuse_shares("Lightning", self._environment)
         if sdk.promised_live_batch():
             raise ValueError('headway.init promised a live batch, which Lightning cannot follow: say batch="restart"')
         self._on_sigterm = signal.getsignal(signal.SIGTERM) if self._environment and handle_sigterm else None

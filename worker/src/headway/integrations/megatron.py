@@ -27,7 +27,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 import headway
 from headway import sdk
 from headway.environment import Environment
-from headway.integrations.refused import refuse, refuse_degrees
+from headway.integrations.refused import refuse, refuse_degrees, refuse_shares
 from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter, Summed
 
 KNOWN = "0.16.1"
@@ -91,6 +91,7 @@ def follow(every: int = 4, handle_sigterm: bool = True, scale_learning_rate: boo
     environment = headway.joined() or headway.init(batch="restart", layout="restart", handle_sigterm=handle_sigterm)
     if environment is None:
         return
+    refuse_shares("Megatron", environment)
     if sdk.promised_live_batch():
         raise ValueError('headway.init promised a live batch, which Megatron cannot follow: say batch="restart"')
     if environment.resume_path is not None:

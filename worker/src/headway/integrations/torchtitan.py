@@ -34,7 +34,7 @@ from torchtitan.trainer import Trainer
 import headway
 from headway import sdk
 from headway.environment import Environment
-from headway.integrations.refused import refuse, refuse_degrees
+from headway.integrations.refused import refuse, refuse_degrees, refuse_shares
 from headway.integrations.torchtitan_gradients import Gradients, gradient_norm
 from headway.integrations.torchtitan_streams import Streams
 from headway.torch import Asked, Ranks, ScaledLearningRate, StepReporter
@@ -82,6 +82,7 @@ def follow(
     environment = headway.joined() or headway.init(batch=batch, layout="restart", handle_sigterm=handle_sigterm)
     if environment is None:
         return
+    refuse_shares("torchtitan", environment)
     if sdk.promised_live_batch() and batch != "live":
         raise ValueError('headway.init promised a live batch: give follow batch="live", or init batch="restart"')
     build = Trainer.__init__
