@@ -64,3 +64,18 @@ venv_dir() {
     python=$("${HEADWAY_PYTHON:-python3}" -c 'import sys, sysconfig; print("%d.%d-" % sys.version_info[:2] + sysconfig.get_platform())')
     printf '%s/venv-%s-%s' "$cache" "$python" "$(sha256sum "$root/$requirements" | cut -c1-12)"
 }
+
+# require_free_disk: fails where a build and the tests' data would fill the disk midway.
+require_free_disk() {
+    local wanted=${HEADWAY_FREE_DISK_GB:-15} directory free short=0
+    for directory in "$root" "$cache" /var/tmp; do
+        while [ ! -e "$directory" ]; do directory=$(dirname -- "$directory"); done
+        free=$(($(df -P -k -- "$directory" | awk 'END { print $4 }') / 1000000))
+        if [ "$free" -lt "$wanted" ]; then
+            echo "headway: the disk of $directory has $free GB free; the tests need $wanted GB." \
+                "Free some ('make clean-cache' removes the cache), or set HEADWAY_FREE_DISK_GB to what a build that is there needs" >&2
+            short=1
+        fi
+    done
+    [ $short = 0 ]
+}

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Everything `make test` does, in named steps. Nextest is used where it is installed.
 source "$(dirname "$0")/lib.sh"
+source "$(dirname "$0")/flaky.sh"
 cd "$root"
 
 # Nextest selects among what the build step has built. Cargo alone builds some crates again, with the fewer features that
@@ -15,7 +16,8 @@ rust_tests() { # packages…
 
 cluster_tests() {
     if cargo nextest --version >/dev/null 2>&1; then
-        rust_tests headway-tests
+        rust_tests headway-tests || return 1
+        record_flaky_rust_tests "${CARGO_TARGET_DIR:-target}/nextest/ci/junit.xml"
     else
         cargo test --locked -p headway-tests -- --test-threads=1
     fi
@@ -24,7 +26,17 @@ cluster_tests() {
 worker_tests() {
     local venv
     venv=$(venv_dir)
-    (cd worker && PYTHONPATH=src "$venv/bin/python" -m pytest -q)
+    (cd worker && PYTHONPATH=src "$venv/bin/python" -m pytest -q --reruns 1)
+}
+
+# The arithmetic again with the kernels of other processors: a machine's kind must not decide whether tests pass.
+numeric_tests() {
+    local venv kernels
+    venv=$(venv_dir)
+    for kernels in default avx2; do
+        (cd worker && ATEN_CPU_CAPABILITY=$kernels PYTHONPATH=src "$venv/bin/python" -m pytest -q \
+            tests/test_{accumulator,meter,model,dropout,squares}.py -k 'not estimate and not brute_force and not damping') || return 1
+    done
 }
 
 web_tests() {
@@ -39,8 +51,8 @@ browser_tests() {
         [[ " ${alone[*]} " == *" $file "* ]] || others+=("$file")
     done
     npm ci --no-audit --no-fund --loglevel=error &&
-        node --test --test-concurrency=2 --test-reporter=spec "${others[@]}" &&
-        node --test --test-concurrency=1 --test-reporter=spec "${alone[@]}"
+        browser_files 2 "${others[@]}" &&
+        browser_files 1 "${alone[@]}"
 }
 
 vulnerabilities() {
@@ -59,10 +71,12 @@ export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 core=(headway-types headway-goodput headway-solver headway-planner headway-calibration headway-engine headway-node headway-emulation
     headway-forecast headway-estimator)
 
+step "free disk" require_free_disk
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh
 step "scripts: directories" scripts/tests/directories.sh
 step "scripts: what a machine lacks" scripts/tests/system.sh
+step "scripts: retries" scripts/tests/flaky.sh
 step "scripts: this repository" scripts/tests/repository.sh
 step "scripts: dashboards, alerts" python3 scripts/tests/monitoring.py
 step "worker: lints, types" scripts/check-worker.sh
@@ -78,8 +92,10 @@ step "store, scheduler, agent, api, cli" rust_tests headway-fuzz headway-api hea
 step "simulation" rust_tests headway-sim
 step "evidence" rust_tests headway-evidence
 step "worker" worker_tests
+step "worker: arithmetic of other processors" numeric_tests
 export HEADWAY_TEST_PYTHON="$(venv_dir)/bin/python"
 step "end to end and crash" cluster_tests
 step "API fuzz" scripts/fuzz-api.sh
 step "browser" browser_tests
 print_summary
+print_flaky

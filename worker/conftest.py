@@ -1,6 +1,7 @@
 """Torch is imported once, here; tests fork trainers from this process, which must therefore own no thread."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -12,3 +13,13 @@ for name in [name for name in os.environ if name.startswith("HEADWAY_")]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="of the random lives in soak/test_kills.py")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Writes down what passed on a retry only (scripts/flaky.sh)."""
+    flaky_list = os.environ.get("FLAKY_LIST")
+    retried = {report.nodeid for report in terminalreporter.stats.get("rerun", [])}
+    passed = {report.nodeid for report in terminalreporter.stats.get("passed", [])}
+    if flaky_list and retried & passed:
+        with Path(flaky_list).open("a") as file:
+            file.writelines(f"worker {test}\n" for test in sorted(retried & passed))
