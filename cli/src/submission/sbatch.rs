@@ -134,6 +134,15 @@ const OPTIONS: &[(&str, Option<char>, Takes)] = &[
     ("wrap", None, Value),
 ];
 
+/// Whether an option, written `-n` or `--ntasks`, takes the next word as its value.
+pub fn takes_value(option: &str) -> bool {
+    let is_it = |name: &str, short: Option<char>| match option.strip_prefix("--") {
+        Some(long) => long == name,
+        None => short.is_some_and(|letter| option.strip_prefix('-') == Some(letter.encode_utf8(&mut [0; 4]))),
+    };
+    OPTIONS.iter().any(|(name, short, takes)| *takes == Value && is_it(name, *short))
+}
+
 /// The options of a script, in its order. As in Slurm, they end where its first command begins.
 pub fn directives(script: &str, source: &str) -> Result<Vec<Directive>, Failure> {
     let mut all = Vec::new();

@@ -112,8 +112,7 @@ impl Translation<'_> {
         self.name(name);
         self.account();
         let labels = self.labels();
-        let uses_srun = body::mentions(text, "srun").is_some();
-        let shape = self.shape(uses_srun)?;
+        let shape = self.shape(&body::Launches::read(text), left_out)?;
         self.time()?;
         self.signal()?;
         self.dependency(left_out)?;

@@ -4,6 +4,7 @@ use headway_api::spec;
 use serde_json::{Map, Value, json};
 
 use crate::failure::{Failure, Kind};
+use crate::submission::sbatch;
 
 /// The kernel takes no longer argument (`MAX_ARG_STRLEN`), and its terminating zero counts.
 const LONGEST: usize = 128 * 1024 - 1;
@@ -86,17 +87,113 @@ pub fn array_variables() -> Map<String, Value> {
     filled.into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect()
 }
 
+/// The places of a line of code that hold a word, none in a comment.
+fn places_of<'a>(line: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '/';
+    let stands_alone =
+        move |at: &usize| !line[..*at].ends_with(is_part) && !line[at + word.len()..].starts_with(is_part);
+    let is_comment = line.trim_start().starts_with('#');
+    line.match_indices(word).map(|(at, _)| at).filter(stands_alone).filter(move |_| !is_comment)
+}
+
 /// The first line, outside of comments, that has a word.
 pub fn mentions(text: &str, word: &str) -> Option<usize> {
-    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-' || c == '/';
-    let has = |line: &str| {
-        let code = line.trim_start();
-        !code.starts_with('#')
-            && code
-                .match_indices(word)
-                .any(|(at, _)| !code[..at].ends_with(is_part) && !code[at + word.len()..].starts_with(is_part))
-    };
-    text.lines().position(has).map(|index| index + 1)
+    text.lines().position(|line| places_of(line, word).next().is_some()).map(|index| index + 1)
+}
+
+/// The steps that a script starts with `srun` or `mpirun`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Launches {
+    steps: Vec<Step>,
+}
+
+/// The tasks that one call of a launcher asks for by options of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Step {
+    line: usize,
+    tasks: Option<u32>,
+    tasks_per_node: Option<u32>,
+    nodes: Option<u32>,
+}
+
+impl Launches {
+    /// Reads the lines of a script. A number that a variable holds is not known, and counts as not given.
+    pub fn read(text: &str) -> Self {
+        let mut steps = Vec::new();
+        for (index, line) in joined_lines(text) {
+            for launcher in ["srun", "mpirun"] {
+                for at in places_of(&line, launcher) {
+                    steps.push(Step::read(index + 1, &line[at + launcher.len()..]));
+                }
+            }
+        }
+        Self { steps }
+    }
+
+    pub fn is_any(&self) -> bool {
+        !self.steps.is_empty()
+    }
+
+    /// The most tasks of a step, with the line that asks for them. `of_job`: the tasks of a step without options of its own.
+    pub fn most_tasks(&self, of_job: (usize, u32), nodes: Option<u32>) -> Option<(usize, u32)> {
+        let tasks = |step: &Step| {
+            let on_nodes = step.nodes.or(nodes).unwrap_or(1);
+            let own = step.tasks.or(step.tasks_per_node.map(|count| count.saturating_mul(on_nodes))).or(step.nodes);
+            own.map_or(of_job, |count| (step.line, count))
+        };
+        self.steps.iter().map(tasks).max_by_key(|(_, count)| *count)
+    }
+}
+
+impl Step {
+    fn read(line: usize, options: &str) -> Self {
+        let mut step = Self { line, ..Self::default() };
+        let mut words = options.split_whitespace().peekable();
+        while let Some(word) = words.next_if(|word| word.starts_with('-')) {
+            let (name, given) = split_option(word);
+            let takes_next = given.is_none() && takes_value(name);
+            let value = given.or_else(|| words.next_if(|_| takes_next)).unwrap_or_default();
+            match name {
+                "-n" | "-np" | "--ntasks" => step.tasks = value.parse().ok(),
+                "--ntasks-per-node" => step.tasks_per_node = value.parse().ok(),
+                "-N" | "--nodes" => step.nodes = value.parse().ok(),
+                _ => {}
+            }
+        }
+        step
+    }
+}
+
+/// An option and its value, where the value is part of the word: `--ntasks=4`, `-n4`.
+fn split_option(word: &str) -> (&str, Option<&str>) {
+    if word.starts_with("--") {
+        return word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+    }
+    if word == "-np" || word.len() <= 2 || !word.is_char_boundary(2) {
+        return (word, None);
+    }
+    let (name, value) = word.split_at(2);
+    (name, Some(value.trim_start_matches('=')))
+}
+
+/// Whether the next word is the value of an option of `srun` (or `-np` of `mpirun`).
+fn takes_value(option: &str) -> bool {
+    option == "-np" || sbatch::takes_value(option)
+}
+
+/// The lines of a script with those that a backslash continues, each with the index of its first.
+fn joined_lines(text: &str) -> Vec<(usize, String)> {
+    let mut joined: Vec<(usize, String)> = Vec::new();
+    let mut continues = false;
+    for (index, line) in text.lines().enumerate() {
+        let part = line.strip_suffix('\\');
+        match joined.last_mut().filter(|_| continues) {
+            Some((_, begun)) => begun.push_str(part.unwrap_or(line)),
+            None => joined.push((index, part.unwrap_or(line).to_owned())),
+        }
+        continues = part.is_some();
+    }
+    joined
 }
 
 /// What a script relies on that is not there, with the way out. `array`: it is one.
@@ -138,6 +235,20 @@ mod tests {
         assert_eq!(words("#!/bin/sh\nf() { echo ${A}; }\n")[2], json!("#!/bin/sh\nf() {{ echo ${A}; }}\n"));
         assert!(told("echo\n").is_err() && told("#!/usr/bin/tclsh\n").is_err());
         assert!(told(&format!("#!/bin/sh\n{}", "#".repeat(LONGEST))).is_err());
+    }
+
+    #[test]
+    fn a_step_has_the_tasks_of_its_own_options_or_those_of_the_job() {
+        let most = |text: &str| Launches::read(text).most_tasks((2, 4), Some(4)).map(|(_, count)| count);
+        assert_eq!(most("#!/bin/sh\n# srun -n 9\npython a.py --srun\n"), None);
+        assert_eq!(most("srun a\n"), Some(4));
+        assert_eq!(most("srun -w node1 -n 8 a -n 16\n"), Some(8));
+        assert_eq!(most("srun --ntasks=2 a\nsrun -n3 a &\nsrun -N 1 a\n"), Some(3));
+        assert_eq!(most("x=$(srun --nodes=1 --ntasks=1 hostname)\nsrun a"), Some(4), "the job's own are more");
+        assert_eq!(most("srun --label \\\n  --ntasks-per-node 8 \\\n  a\n"), Some(32));
+        assert_eq!(most("srun -n $N a\n"), Some(4), "what a variable holds is not known");
+        assert_eq!(most("mpirun -np 16 a\n"), Some(16));
+        assert_eq!(Launches::read("true\nsrun -n 9 a").most_tasks((2, 4), None), Some((2, 9)));
     }
 
     #[test]

@@ -1,7 +1,9 @@
-//! How many GPUs a script asks for, in whichever of Slurm's ways, and how its tasks lie on them.
+//! How many GPUs a script asks for, in whichever of Slurm's ways, and how its tasks lie on them. A script for which Headway would
+//! start fewer tasks than Slurm is refused: it would succeed after a part of its work.
 
 use serde_json::json;
 
+use super::body::Launches;
 use super::{Translation, Wrong, quantity, wrong};
 use crate::failure::{Failure, Kind};
 
@@ -15,18 +17,20 @@ pub(super) struct Shape {
 }
 
 impl Translation<'_> {
-    pub(super) fn shape(&mut self, uses_srun: bool) -> Result<Shape, Wrong> {
+    pub(super) fn shape(&mut self, launches: &Launches, left_out: &[String]) -> Result<Shape, Wrong> {
         let nodes = self.node_count()?;
-        let tasks = self.options.count("ntasks")?.map(|(_, count)| count);
+        let tasks = self.options.count("ntasks")?;
         let tasks_per_node = self.options.count("ntasks-per-node")?;
+        let tasks_per_gpu = self.options.count("ntasks-per-gpu")?;
         let in_all = self.gpu_option("gpus")?;
         let per_node = match self.gpu_option("gpus-per-node")? {
             Some(found) => Some(found),
             None => self.gres()?,
         };
         let per_task = self.gpu_option("gpus-per-task")?;
-        let of_tasks =
-            tasks.unwrap_or_else(|| nodes.unwrap_or(1).saturating_mul(tasks_per_node.map_or(1, |(_, count)| count)));
+        let of_nodes = |(line, count): (usize, u32)| (line, nodes.unwrap_or(1).saturating_mul(count));
+        let stated_tasks = tasks.or(tasks_per_node.map(of_nodes));
+        let of_tasks = stated_tasks.map_or(nodes.unwrap_or(1), |(_, count)| count);
         let (line, gpus, gpu_type) = match (&in_all, &per_node, &per_task) {
             (Some((line, gpus, gpu_type)), ..) => (*line, *gpus, gpu_type.clone()),
             (None, Some((line, gpus, gpu_type)), _) => {
@@ -39,13 +43,18 @@ impl Translation<'_> {
             }
         };
         let gpus_per_node = per_node.map(|(_, gpus, _)| gpus).or(nodes.map(|nodes| gpus.div_ceil(nodes)));
-        let tasks_per_node = match (tasks_per_node, tasks, nodes) {
-            (Some((_, count)), ..) => count,
-            (None, Some(tasks), Some(nodes)) => tasks.div_ceil(nodes),
-            _ => 1,
+        let of_gpus = |(line, count): (usize, u32)| (line, gpus.saturating_mul(count));
+        let by_share = per_task.map(|(line, share, _)| (line, (gpus / share.max(1)).max(1)));
+        let slurm_tasks =
+            stated_tasks.or(tasks_per_gpu.map(of_gpus)).or(by_share).unwrap_or((line, nodes.unwrap_or(1)));
+        let per_gpu = launches.is_any() && gpus > 1 && slurm_tasks.1 == gpus;
+        let headway_tasks = if per_gpu { gpus } else { nodes.unwrap_or(1) };
+        self.refuse_fewer_tasks(launches.most_tasks(slurm_tasks, nodes), headway_tasks, left_out)?;
+        let tasks_per_node = match (tasks_per_node, nodes) {
+            (Some((_, count)), _) => count,
+            (None, Some(nodes)) => slurm_tasks.1.div_ceil(nodes),
+            (None, None) => slurm_tasks.1,
         };
-        // One task per GPU, started by srun, is what `per: gpu` is.
-        let per_gpu = uses_srun && tasks_per_node > 1 && gpus_per_node == Some(tasks_per_node);
         self.set("resources.gpus", line, json!(gpus));
         if let Some(gpu_type) = gpu_type {
             self.set("resources.gpus", line, json!({ "min": gpus, "max": gpus, "type": gpu_type }));
@@ -54,6 +63,31 @@ impl Translation<'_> {
             self.options.note(line, format!("{gpus} GPUs in all; Headway chooses on how many nodes"));
         }
         Ok(Shape { gpus, gpus_per_node, tasks_per_node, per_gpu })
+    }
+
+    /// `slurm`: the most tasks that a step of the script would have, with the line that asks for them.
+    fn refuse_fewer_tasks(
+        &mut self,
+        slurm: Option<(usize, u32)>,
+        headway: u32,
+        left_out: &[String],
+    ) -> Result<(), Wrong> {
+        let Some((line, slurm)) = slurm.filter(|(_, slurm)| *slurm > headway) else { return Ok(()) };
+        if left_out.iter().any(|one| one.trim_start_matches('-') == "ntasks") {
+            let note = format!("Slurm would start {slurm} tasks; Headway starts {headway}, as you asked");
+            self.options.note(line, note);
+            return Ok(());
+        }
+        let (line, failure) =
+            wrong(line, format!("Slurm would start {slurm} tasks, and Headway would start {headway}"));
+        Err((
+            line,
+            failure.hint(
+                "Headway starts one task per node (--ntasks-per-node=1, with --nodes), or one per GPU (as many tasks as \
+                 GPUs). Let one task per node start the others, as torchrun --nproc-per-node does; where fewer tasks are \
+                 right, give --leave-out ntasks",
+            ),
+        ))
     }
 
     fn node_count(&mut self) -> Result<Option<u32>, Wrong> {

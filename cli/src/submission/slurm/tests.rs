@@ -79,6 +79,49 @@ fn what_would_be_another_job_is_refused_with_the_way_out() {
 }
 
 #[test]
+fn a_script_that_would_run_fewer_tasks_than_in_slurm_is_refused_with_both_numbers() {
+    let with = |options: &str, body: &str| translated(&format!("#!/bin/sh\n#SBATCH {options}\n{body}\n"));
+    for (options, body, slurm, headway) in [
+        ("--nodes=1 --ntasks-per-node=2 --gpus-per-node=8", "srun python a.py", 2, 1),
+        ("--ntasks=4 --gpus-per-task=8", "srun python a.py", 4, 1),
+        ("--nodes=4 --ntasks-per-node=8 --gpus=4", "srun python a.py", 32, 4),
+        ("--gpus=8", "srun -n 4 python a.py", 4, 1),
+        ("--gpus=8 --ntasks-per-gpu=2", "srun python a.py", 16, 1),
+        ("--nodes=2 --gpus-per-node=8", "mpirun -np 16 python a.py\nsrun --ntasks=3 true", 16, 2),
+    ] {
+        let refused = with(options, body).unwrap_err();
+        let expected = format!("Slurm would start {slurm} tasks, and Headway would start {headway}");
+        assert!(refused.message.ends_with(&expected), "{options}: {refused}");
+        assert!(refused.message.starts_with("job.sh:"), "{refused}");
+    }
+}
+
+#[test]
+fn a_task_for_each_gpu_runs_once_per_gpu_however_that_is_said() {
+    for options in [
+        "--ntasks-per-node=8 --ntasks=8 --gpus-per-task=1",
+        "--ntasks=8 --gpus=8",
+        "--gpus=8 --ntasks-per-gpu=1",
+        "--gpus=8 --gpus-per-task=1",
+        "--nodes=8 --gpus-per-node=1",
+        "--nodes=1 --ntasks-per-node=8 --gres=gpu:8",
+    ] {
+        let of = translated(&format!("#!/bin/sh\n#SBATCH {options}\nsrun python a.py\n")).unwrap();
+        let role = of.check().unwrap()[0].role().clone();
+        assert_eq!(role.run.per, headway_types::spec::RunPer::Gpu, "{options}");
+        assert_eq!((role.gpus.min.0, role.run.env["SLURM_NTASKS"].as_str()), (8, "8"), "{options}");
+    }
+}
+
+#[test]
+fn fewer_tasks_are_taken_from_whoever_asks_for_them() {
+    let script = "#!/bin/sh\n#SBATCH --gpus=8 --ntasks=4\nsrun torchrun a.py\n";
+    let of = Script { text: script, source: "a.sh", name: "a", arguments: &[], directory: Path::new("/d") };
+    let of = translate(&of, &["ntasks".into()]).unwrap();
+    assert_eq!(of.notes[0], "line 2: Slurm would start 4 tasks; Headway starts 1, as you asked");
+}
+
+#[test]
 fn a_dependency_becomes_the_jobs_that_come_before() {
     let script = "#!/bin/sh\n#SBATCH --gpus=1 -d afterok:prep:other,afternotok:x,afterany:y,after:z\ntrue\n";
     let of = translated(script).unwrap();
