@@ -182,6 +182,7 @@ fn all_that_an_amount_names_must_hold() {
 fn a_project_counts_with_those_below_it() {
     let mut input = teamed(2, &[4, 4]);
     input.projects = vec![project("nlp", Some("research")), project("research", None)];
+    assert_eq!(planned(&input).assignments.len(), 2, "both fit without the row");
     input.policy.rows = vec![row("research", 4, of_project("research"))];
     assert_eq!(planned(&input).assignments.len(), 1);
 }
