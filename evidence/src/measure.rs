@@ -14,6 +14,9 @@ use crate::cluster::Cluster;
 use crate::watch::{Trained, Watch};
 use crate::workload::{Job, Kind, Workload};
 
+/// A job is large that asks for this share of the cluster's GPUs.
+const LARGE_SHARE: f64 = 0.25;
+
 /// The columns of one run. Times in seconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measure {
@@ -25,6 +28,11 @@ pub struct Measure {
     pub p99_time: f64,
     pub longest_time: f64,
     pub longest_wait: f64,
+    /// Waits of jobs that ask for at least a quarter of the cluster.
+    #[serde(default)]
+    pub p99_large_wait: f64,
+    #[serde(default)]
+    pub longest_large_wait: f64,
     pub makespan: f64,
     pub gpu_hours: f64,
     /// Over GPU-hours held.
@@ -76,6 +84,8 @@ pub fn measures() -> Vec<Column> {
         column("p99 h", |one| one.p99_time / 3_600.0, 2),
         column("longest h", |one| one.longest_time / 3_600.0, 2),
         column("longest wait h", |one| one.longest_wait / 3_600.0, 2),
+        column("p99 large wait h", |one| one.p99_large_wait / 3_600.0, 2),
+        column("longest large wait h", |one| one.longest_large_wait / 3_600.0, 2),
         column("makespan h", |one| one.makespan / 3_600.0, 1),
         column("GPU-h", |one| one.gpu_hours, 0),
         column("work/GPU-h", |one| one.work_per_gpu_hour, 3),
@@ -174,6 +184,7 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> (Measure,
         .collect();
     let mut times: Vec<f64> = lives.iter().map(Life::time).collect();
     times.sort_by(f64::total_cmp);
+    let large_waits = large_waits(&lives, workload.cluster.gpus());
     let count = lives.len().max(1) as f64;
     let sum = |of: &dyn Fn(&Life<'_>) -> f64| lives.iter().map(of).sum::<f64>();
     let gpu_hours = sum(&|life| life.held_gpu_seconds) / 3_600.0;
@@ -197,6 +208,8 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> (Measure,
         p99_time: quantile(&times, 0.99),
         longest_time: times.last().copied().unwrap_or_default(),
         longest_wait: lives.iter().map(|life| life.waited).fold(0.0, f64::max),
+        p99_large_wait: quantile(&large_waits, 0.99),
+        longest_large_wait: large_waits.last().copied().unwrap_or_default(),
         makespan: end,
         gpu_hours,
         work_per_gpu_hour: work / gpu_hours.max(1e-9),
@@ -220,6 +233,14 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> (Measure,
         cpu_seconds: 0.0,
     };
     (measure, times)
+}
+
+/// Waits of the jobs that ask for at least this share of the cluster's GPUs, ascending.
+fn large_waits(lives: &[Life<'_>], gpus: GpuCount) -> Vec<f64> {
+    let is_large = |life: &&Life<'_>| f64::from(life.job.requested.0) >= LARGE_SHARE * f64::from(gpus.0);
+    let mut waits: Vec<f64> = lives.iter().filter(is_large).map(|life| life.waited).collect();
+    waits.sort_by(f64::total_cmp);
+    waits
 }
 
 #[derive(Clone, Copy, Default)]
@@ -290,6 +311,27 @@ fn quantile(sorted: &[f64], share: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn waiting(requested: u32, waited: f64) -> Job {
+        Job {
+            name: format!("job-{requested}"),
+            arrives: Seconds(0.0),
+            requested: GpuCount(requested),
+            sizes: vec![GpuCount(requested)],
+            duration: Seconds(waited),
+            kind: Kind::Opaque,
+        }
+    }
+
+    #[test]
+    fn waits_of_large_jobs_are_those_of_a_quarter_of_the_cluster() {
+        let jobs = [waiting(8, 500.0), waiting(16, 90.0), waiting(32, 60.0)];
+        let began = Timestamp(0);
+        // A job that never started has waited until the end.
+        let of = |job| life(job, None, &BTreeMap::new(), None, began, job.duration.0);
+        let lives: Vec<Life<'_>> = jobs.iter().map(of).collect();
+        assert_eq!(large_waits(&lives, GpuCount(64)), [60.0, 90.0]);
+    }
 
     #[test]
     fn a_quantile_is_a_value_of_the_list() {

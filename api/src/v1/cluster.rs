@@ -138,7 +138,7 @@ pub struct Policy {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub patience_seconds: Option<Option<f64>>,
-    /// … and longer than this share of the time that all waiting work would take the cluster.
+    /// … and longer than this share of the time that the work which waited before it would take the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backlog_share: Option<f64>,
     /// Seconds. For a job that is due a peer may be stopped that has run so long and will not end within as long again.

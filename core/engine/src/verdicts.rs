@@ -18,8 +18,8 @@ pub struct Verdicts {
     pub said: Arc<BTreeMap<JobId, JobVerdict>>,
     /// Whom rounds leave for later since some gave no plan.
     pub left: Arc<BTreeSet<JobId>>,
-    /// How long a job waits before it is due, as the newest plan's round settled it; `None`: none ever is.
-    pub due_after: Option<Seconds>,
+    /// Jobs that were due when the newest plan was made, each with the wait after which it is.
+    pub due: BTreeMap<JobId, Seconds>,
     /// Nodes that it could not be planned with.
     pub nodes_left_out: Arc<Vec<NodeLeftOut>>,
 }

@@ -3,14 +3,18 @@
 //! and until then others start only what ends by that moment or takes nothing that it will need (EASY backfilling, Lifka
 //! 1995). Nobody that runs is stopped for a peer, unless it has had its turn.
 //!
-//! A wait is measured by the work that waits. Whatever the order, the last of all that wait starts when the rest is nearly
-//! done; who has waited longer than that has been passed over by work that came later.
+//! A wait is measured by the work that already waited when the job began to wait. Jobs that arrive later never lengthen
+//! it, and it only shrinks as the older work is done. So a job that is due stays due until it starts, and no state has
+//! to survive from round to round.
+//!
+//! The promise is made to the first due job that finds no room. Older due jobs that start at once are counted into the
+//! promised moment. A job without a known end may not start on what is promised, since it may never give it back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_solver::Use;
-use headway_types::{GpuCount, Seconds};
+use headway_types::{GpuCount, JobId, Seconds};
 
 use crate::backfill;
 use crate::candidate::{Candidate, Options};
@@ -26,7 +30,8 @@ const MOST_DUE: f64 = 24.0;
 /// Of the time it is given in return, a job that is stopped for another may lose this share.
 const LOST_SHARE: f64 = 0.05;
 
-/// Whether a wait gives rights by what a round has settled (`PlanReport::due_after`). It does until the job has run for as long as it had waited.
+/// Whether a job is due that has waited and run for so long, where `due_after` is the wait after which it is. It stays
+/// due until it has run for as long as it had waited.
 #[must_use]
 pub fn makes_due(due_after: Option<Seconds>, waited: Seconds, ran: Seconds) -> bool {
     due_after.is_some_and(|least| waited.0 >= least.0 && ran.0 < waited.0)
@@ -34,26 +39,30 @@ pub fn makes_due(due_after: Option<Seconds>, waited: Seconds, ran: Seconds) -> b
 
 /// Whether a job is due.
 pub(crate) fn is_due(round: &Round<'_>, job: &PlanJob) -> bool {
-    makes_due(round.due_after, job.claim.waited, job.claim.ran)
+    makes_due(round.due_after.get(&job.job).copied(), job.claim.waited, job.claim.ran)
 }
 
-/// Settles how long a wait makes a job due, and promises the first of those that find no room the earliest moment at
+/// Jobs that wait and are due, each with the wait that made it due.
+pub(crate) fn due_waits(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
+    let waiting = options.iter().map(|of| of.job).filter(|job| job.current.is_none() && is_due(round, job));
+    waiting.filter_map(|job| Some((job.job, *round.due_after.get(&job.job)?))).collect()
+}
+
+/// Settles after which wait each job is due, and promises the first due job that finds no room the earliest moment at
 /// which enough comes free.
 pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
-    let policy = &round.input.policy;
-    let backlog = urgency::backlog(round, options);
-    round.due_after =
-        policy.patience().map(|least| Seconds((policy.backlog_share * backlog.0).clamp(least.0, MOST_DUE * least.0)));
+    round.due_after = waits_until_due(round, options);
     let Some((job, promise)) = first_without_room(round, options) else { return };
     round.promised = Some((job, promise.after));
     let first = round.rows.promise(job, &promise.wanted);
     for (other, of) in options.iter_mut().enumerate() {
-        for one in &mut of.candidates {
-            let stays_on = one.gpus > GpuCount(0) && ends_after(round, of.job, one) > promise.after.0;
+        let ends: Vec<f64> = of.candidates.iter().map(|one| promise.ends_after(round, other, of, one)).collect();
+        for (one, ends_after) in of.candidates.iter_mut().zip(ends) {
+            let stays_on = one.gpus > GpuCount(0) && ends_after > promise.after.0;
             let taken = promise.wanted.iter().enumerate().filter_map(|(at, wanted)| {
                 let same = |part: &&Use| part.row == wanted.row && stays_on;
                 let held = one.uses.iter().find(same).map_or(0, |part| part.amount);
-                // Who has what was promised waits for it no longer.
+                // A job that has got what it was promised no longer waits for it.
                 let amount = if other == job && one.gpus > GpuCount(0) { held - wanted.amount } else { held };
                 (amount != 0).then_some(Use { row: first + at as u32, amount })
             });
@@ -61,6 +70,32 @@ pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
             one.uses.extend(taken);
         }
     }
+}
+
+/// Returns the wait after which each job is due: `backlog_share` of the time that the work in front of it takes all GPUs.
+fn waits_until_due(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
+    let policy = &round.input.policy;
+    let Some(patience) = policy.patience() else { return BTreeMap::new() };
+    let open = round.cluster.nodes.iter().filter(|node| !node.draining);
+    let gpus = open.map(|node| node.gpus.len()).sum::<usize>().max(1) as f64;
+    let since = |of: &Options<'_>| of.job.claim.waited.0 + of.job.claim.ran.0;
+    let mut order: Vec<&Options<'_>> = options.iter().collect();
+    order.sort_by(|a, b| {
+        let submitted = a.job.submitted_at.cmp(&b.job.submitted_at);
+        since(b).total_cmp(&since(a)).then(submitted).then(a.job.job.cmp(&b.job.job))
+    });
+    let mut work_in_front = 0.0;
+    let mut waits = BTreeMap::new();
+    for of in order {
+        let wait = policy.backlog_share * work_in_front / gpus;
+        waits.insert(of.job.job, Seconds(wait.clamp(patience.0, MOST_DUE * patience.0)));
+        // A job that has run since it waited was counted then. One that fits no node will never be worked on.
+        let is_in_front = of.job.current.is_none() && of.job.claim.ran.0 <= 0.0 && of.obstacle.is_none();
+        if is_in_front {
+            work_in_front += urgency::work(of);
+        }
+    }
+    waits
 }
 
 /// Jobs that may be stopped for a peer: they have had their turn, will not end within another, and lose little by it.
@@ -94,10 +129,22 @@ pub(crate) fn speaks_for(round: &Round<'_>, refused: (&PlanJob, GpuCount), other
         && one.claim.user == another.claim.user
 }
 
-/// Of each of these rows a job will take so much after this time.
+/// What a job will take of each row, and when.
 struct Promise {
     after: Seconds,
     wanted: Vec<Use>,
+    /// Older due jobs that start at once: the moment is late enough for them.
+    served: BTreeSet<usize>,
+}
+
+impl Promise {
+    /// Seconds until a job has ended for certain if it gets this. A job without a known end never does where it would
+    /// take more than it holds.
+    fn ends_after(&self, round: &Round<'_>, at: usize, of: &Options<'_>, candidate: &Candidate) -> f64 {
+        let takes_more = candidate.gpus > of.candidates[of.incumbent].gpus && !self.served.contains(&at);
+        let is_known = value::known_life(of.job, candidate.prediction.goodput).is_some();
+        if takes_more && !is_known { f64::INFINITY } else { ends_after(round, of.job, candidate) }
+    }
 }
 
 fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usize, Promise)> {
@@ -111,6 +158,7 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usi
     }
     let had_their_turn = had_their_turn(round, options);
     let mut witness = Witness::new(round, options);
+    let mut served = BTreeSet::new();
     for job in by_right(options, due) {
         let least = options[job].candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0).min()?;
         let ways = || options[job].candidates.iter().filter(|one| one.gpus == least);
@@ -119,12 +167,13 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usi
         }
         if witness.raise(job, least, &victims(round, options[job].job, &had_their_turn)) {
             witness.protect(job, least);
+            served.insert(job);
             continue;
         }
-        let promises = ways().filter_map(|way| earliest(round, options, way));
+        let promises = ways().filter_map(|way| earliest(round, options, &witness, &served, way));
         // What will never have room keeps nothing from those after it.
-        if let Some(soonest) = promises.min_by(|a, b| a.after.0.total_cmp(&b.after.0)) {
-            return Some((job, soonest));
+        if let Some((after, wanted)) = promises.min_by(|a, b| a.0.total_cmp(&b.0)) {
+            return Some((job, Promise { after: Seconds(after), wanted, served }));
         }
     }
     None
@@ -135,25 +184,33 @@ fn is_beyond(round: &Round<'_>, way: &Candidate) -> bool {
     way.uses.iter().any(|part| part.amount > round.rows.capacity[part.row as usize].max(0))
 }
 
-/// The earliest moment at which a way to run finds room, if those that run end as expected.
-fn earliest(round: &Round<'_>, options: &[Options<'_>], way: &Candidate) -> Option<Promise> {
+/// The earliest moment at which a way to run finds room, and what it then takes, if jobs that run end as expected and
+/// the served ones start now.
+fn earliest(
+    round: &Round<'_>,
+    options: &[Options<'_>],
+    witness: &Witness<'_, '_>,
+    served: &BTreeSet<usize>,
+    way: &Candidate,
+) -> Option<(f64, Vec<Use>)> {
     let rows = &round.rows;
     let room = |part: &&Use| part.amount > 0 && !matches!(rows.kinds[part.row as usize], RowKind::Moves);
     let wanted: Vec<Use> = way.uses.iter().filter(room).copied().collect();
     let mut used = vec![0_i64; rows.capacity.len()];
     let mut ends = Vec::new();
-    for of in options {
-        let now = &of.candidates[of.incumbent];
-        now.uses.iter().for_each(|part| used[part.row as usize] += part.amount);
-        if now.gpus > GpuCount(0) {
-            ends.push((ends_after(round, of.job, now), &now.uses[..]));
+    for (job, of) in options.iter().enumerate() {
+        let at = if served.contains(&job) { witness.chosen(job) } else { of.incumbent };
+        let then = &of.candidates[at];
+        then.uses.iter().for_each(|part| used[part.row as usize] += part.amount);
+        if then.gpus > GpuCount(0) {
+            ends.push((ends_after(round, of.job, then), &then.uses[..]));
         }
     }
     let (after, _) = backfill::earliest(&rows.capacity, used, &wanted, ends)?;
-    Some(Promise { after: Seconds(after), wanted })
+    Some((after, wanted))
 }
 
-/// Seconds from now until a job ends if it gets this, as far as anybody can tell.
+/// Seconds from now until a job is expected to end if it gets this.
 fn ends_after(round: &Round<'_>, job: &PlanJob, candidate: &Candidate) -> f64 {
     candidate.cost.0 + value::life_left(job, round.input.now, candidate.prediction.goodput).0
 }

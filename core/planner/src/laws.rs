@@ -4,14 +4,16 @@
 mod backend;
 mod broken;
 mod examples;
+mod large;
 mod owed;
 pub(crate) mod rounds;
 pub(crate) mod sites;
+mod stream;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use headway_types::Plan;
 use headway_types::plan::MoveKind;
+use headway_types::{JobId, Plan, Seconds};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -23,7 +25,7 @@ use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
 use crate::round::Round;
-use crate::{decide, place, plan, verify};
+use crate::{decide, due, place, plan, verify};
 use rounds::{AnyRound, any_round};
 
 fn planned(input: &PlanInput) -> Plan {
@@ -38,6 +40,28 @@ fn options<'a>(round: &Round<'a>) -> Vec<Options<'a>> {
         round.input.jobs.iter().map(|job| candidate::options(round, job, &mut curves)).collect::<Vec<_>>();
     guarantee::bar_additions(round, &mut options);
     options
+}
+
+/// What a round settles about long waits before it decides.
+struct Rights {
+    due_after: BTreeMap<JobId, Seconds>,
+    /// Time from now to the promised moment, and the job that it is promised to.
+    promised: Option<(JobId, Seconds)>,
+}
+
+impl Rights {
+    fn of(input: &PlanInput) -> Self {
+        let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
+        let mut round = Round::new(input, &cluster, &tree);
+        let mut options = options(&round);
+        due::promise(&mut round, &mut options);
+        let promised = round.promised.map(|(job, after)| (input.jobs[job].job, after));
+        Self { due_after: round.due_after, promised }
+    }
+
+    fn is_due(&self, job: &PlanJob) -> bool {
+        due::makes_due(self.due_after.get(&job.job).copied(), job.claim.waited, job.claim.ran)
+    }
 }
 
 /// Whether a project holds more than its quota.

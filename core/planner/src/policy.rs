@@ -36,8 +36,9 @@ pub struct Policy {
     pub min_batch_gain: f64,
     /// Weights fall with attained service as (1 + GPU-seconds/600)^−x; 0: they do not.
     pub service_exponent: f64,
-    /// A job that has waited this long, and for longer than `backlog_share` of the time that all waiting work would take the
-    /// cluster, is due: others shrink for it, and what comes free goes to it before it goes to others. `None`: never.
+    /// A job that has waited this long, and for longer than `backlog_share` of the time that the work in front of it would
+    /// take the cluster, is due: others shrink for it, and what comes free goes to it before it goes to others. `None`:
+    /// never.
     pub patience: Option<Seconds>,
     pub backlog_share: f64,
     /// For a job that is due a peer may be stopped that has run for so long and will not end within as long again.

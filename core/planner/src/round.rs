@@ -7,7 +7,7 @@ use std::sync::Arc;
 use headway_solver::milp::{Backend, MilpError};
 use headway_types::plan::{Price, SolvedBy};
 use headway_types::spec::NodeResources;
-use headway_types::{Assignment, GpuCount, GpuType, Plan, PlanReport, Seconds, Solver};
+use headway_types::{Assignment, GpuCount, GpuType, JobId, Plan, PlanReport, Seconds, Solver};
 
 use crate::candidate::{self, Options};
 use crate::check::PlanError;
@@ -39,9 +39,9 @@ pub(crate) struct Round<'a> {
     pub approach: &'static dyn Approach,
     /// Who solves its program.
     pub solver: Solver,
-    /// A wait of this length gives rights (`due`); `None`: none does.
-    pub due_after: Option<Seconds>,
-    /// To whom room is promised, and after what time.
+    /// Wait after which each job is due; empty if no wait makes a job due.
+    pub due_after: BTreeMap<JobId, Seconds>,
+    /// Job that room is promised to, and the time until then.
     pub promised: Option<(usize, Seconds)>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Round<'a> {
             fair_share,
             approach,
             solver,
-            due_after: None,
+            due_after: BTreeMap::new(),
             promised: None,
         }
     }
@@ -195,7 +195,7 @@ fn report(
         jobs: Arc::new(jobs),
         unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
-        due_after: round.due_after,
+        due: due::due_waits(round, options),
         solver: bound.and_then(|_| solved_by(round, instead)),
     }
 }

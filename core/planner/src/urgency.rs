@@ -5,7 +5,7 @@
 //! rate kᵖ: (i/m)^(1/(1−p)) − ((i−1)/m)^(1/(1−p)) to the i-th largest of m jobs. They are those that make Σ Jᵢ·rateᵢ greatest with
 //! Jᵢ = (i^(1/(1−p)) − (i−1)^(1/(1−p)))^(1−p). p = 0 weighs all alike; towards 1 it becomes shortest remaining work first.
 
-use headway_types::{GpuSeconds, Seconds};
+use headway_types::GpuSeconds;
 
 use crate::candidate::Options;
 use crate::input::PlanJob;
@@ -35,13 +35,6 @@ pub(crate) fn weigh(round: &Round<'_>, options: &mut [Options<'_>]) {
         }
         of.present_value = Quanta::of(of.present_value.units() * factor);
     }
-}
-
-/// Work that waits: were all GPUs busy with it at their most productive, so long.
-pub(crate) fn backlog(round: &Round<'_>, options: &[Options<'_>]) -> Seconds {
-    let gpus: usize = round.cluster.nodes.iter().filter(|node| !node.draining).map(|node| node.gpus.len()).sum();
-    let waiting = options.iter().filter(|of| of.job.current.is_none());
-    Seconds(waiting.map(work).sum::<f64>() / gpus.max(1) as f64)
 }
 
 fn urgencies(round: &Round<'_>, options: &[Options<'_>]) -> Vec<f64> {

@@ -88,6 +88,11 @@ impl<'a, 'r> Witness<'a, 'r> {
         (self.choice, capacity)
     }
 
+    /// Index of the candidate that a job has now.
+    pub fn chosen(&self, job: usize) -> usize {
+        self.choice[job]
+    }
+
     pub fn gpus(&self, job: usize) -> GpuCount {
         self.options[job].candidates[self.choice[job]].gpus
     }

@@ -95,9 +95,9 @@ pub struct PlanReport {
     pub unmoved: Vec<Unmoved>,
     /// Candidates offered to the ILP.
     pub candidates: u32,
-    /// A job that waits longer than this is due; `None`: none ever is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub due_after: Option<Seconds>,
+    /// Jobs that wait and are due, each with the wait after which it is.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub due: BTreeMap<JobId, Seconds>,
     /// Who solved the ILP where an exact backend was asked for; `None`: the planner's own solver, or a policy that serves in
     /// order.
     #[serde(default, skip_serializing_if = "Option::is_none")]

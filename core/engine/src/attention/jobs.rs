@@ -88,11 +88,12 @@ fn waits<'v>(view: &'v View, shown: &'v JobView) -> Option<Finding<'v>> {
     let verdict = view.verdict(job.id)?;
     let said = |code| verdict.reasons.first().is_some_and(|reason| reason.code == code);
     let turn = job.turn_at(view.at);
+    let due_after = view.verdicts.due.get(&job.id).copied();
     let kind = if said(ReasonCode::Malformed) {
         Kind::JobLeftOut
     } else if said(ReasonCode::Never) {
         Kind::JobNever
-    } else if job.wants_gpus(view.at) && makes_due(view.verdicts.due_after, turn.waited, turn.ran) {
+    } else if job.wants_gpus(view.at) && makes_due(due_after, turn.waited, turn.ran) {
         Kind::JobStarves
     } else {
         return None;
@@ -101,7 +102,7 @@ fn waits<'v>(view: &'v View, shown: &'v JobView) -> Option<Finding<'v>> {
     Some(finding(job, kind, (Some(since), at_stake), move || {
         let (name, waited) = (&job.spec.name, turn.waited.words());
         let why = view.verdict(job.id).map(|verdict| verdict.headline.clone()).unwrap_or_default();
-        match (kind, view.verdicts.due_after) {
+        match (kind, due_after) {
             (Kind::JobStarves, Some(due)) => (
                 format!("{name} has waited {waited}, longer than the {} after which a job is due: {why}", due.words()),
                 format!("headway why {}", job.id),

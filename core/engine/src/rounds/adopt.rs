@@ -82,7 +82,7 @@ impl Engine {
         self.rounds.verdicts = Verdicts {
             said: Arc::clone(&plan.report.jobs),
             left: Arc::clone(&round.left),
-            due_after: plan.report.due_after,
+            due: plan.report.due.clone(),
             nodes_left_out: Arc::new(nodes.clone()),
         };
     }

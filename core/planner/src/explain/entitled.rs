@@ -27,8 +27,8 @@ impl Account<'_> {
     }
 
     fn patience(&self, job: usize) -> Option<Reason> {
-        let due_after = self.round.due_after?;
         let of = self.options[job].job;
+        let due_after = self.round.due_after.get(&of.job)?;
         let waited = of.claim.waited;
         if is_due(self.round, of) {
             let sure = self.owed.sure.contains_key(&job);

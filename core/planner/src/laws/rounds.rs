@@ -130,7 +130,7 @@ fn needing(job: PlanJob) -> impl Strategy<Value = PlanJob> {
     )
 }
 
-fn jobs(most: usize) -> impl Strategy<Value = Vec<PlanJob>> {
+pub(super) fn jobs(most: usize) -> impl Strategy<Value = Vec<PlanJob>> {
     let one = (1u32..4, 0u32..5)
         .prop_flat_map(|(min, more)| works(min, min + more).prop_map(move |work| (min, min + more, work)));
     let one = one.prop_map(|(min, max, work)| PlanJob { work, ..job(1, min, max) });

@@ -1,0 +1,159 @@
+//! A large job among a stream of small ones: its right to GPUs does not recede because others arrive.
+
+use headway_types::{JobId, Objective, Seconds, Timestamp};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::rounds::{AnyRound, any_round, jobs};
+use super::stream::{Arrival, Stream, wait_of};
+use super::{Rights, planned};
+use crate::builder::{after, job_id, node, rigid, round};
+use crate::input::{PlanInput, PlanJob};
+
+const HOUR: f64 = 3_600.0;
+const LARGE: u32 = 5_000;
+
+/// A script with a time limit, and how long it really runs.
+fn script(number: u32, gpus: u32, after: f64, limit: f64, length: f64) -> Arrival {
+    let mut job = rigid(number, gpus);
+    job.bounds.time_left = Some(Seconds(limit));
+    Arrival { after: Seconds(after), job, length: Seconds(length) }
+}
+
+fn nodes(number: u32) -> PlanInput {
+    round((1..=number).map(|number| node(number, "alpha", 8)).collect(), Vec::new())
+}
+
+/// 24 jobs of 8 GPUs, then one of 128, then 12 small ones every ten minutes: nearly twice what sixteen nodes can do.
+fn crowd(batches: u32) -> (JobId, Vec<Arrival>) {
+    let length = |number: u32| f64::from(900 + (number * 137) % 1_200);
+    let small = |number: u32, after: f64| script(number, 8, after, HOUR, length(number));
+    let mut arrivals: Vec<Arrival> = (1..=24).map(|number| small(number, 0.0)).collect();
+    arrivals.push(script(LARGE, 128, 5.0, 2.0 * HOUR, 1_800.0));
+    let later = (0..batches).flat_map(|batch| (1..=12).map(move |at| (batch, at)));
+    arrivals.extend(later.map(|(batch, at)| small(24 + 12 * batch + at, 300.0 + 600.0 * f64::from(batch))));
+    (job_id(LARGE), arrivals)
+}
+
+#[test]
+fn a_large_job_starts_among_small_ones_that_never_end() {
+    let wait = |objective| {
+        let (large, arrivals) = crowd(60);
+        wait_of(large, objective, nodes(16), arrivals)
+    };
+    let (goodput, easy) = (wait(Objective::Goodput), wait(Objective::FifoBackfill));
+    // It is due after an hour, and nothing that runs by then takes longer than another.
+    assert!(goodput.waited.is_some_and(|waited| waited.0 <= 2.0 * HOUR), "{goodput:?}, EASY {easy:?}");
+    assert!(goodput.idle <= easy.idle, "{goodput:?}, EASY {easy:?}");
+}
+
+#[test]
+fn a_job_without_a_known_end_does_not_start_on_what_is_promised() {
+    let start = round(vec![node(1, "alpha", 8)], vec![rigid(1, 4)]);
+    let mut input = after(&start, &planned(&start));
+    input.jobs[0].bounds.time_left = Some(Seconds(3_000.0));
+    let mut large = rigid(2, 8);
+    large.claim.waited = Seconds(4_000.0);
+    input.jobs.extend([large, rigid(3, 4)]);
+    assert_eq!(Rights::of(&input).promised, Some((job_id(2), Seconds(3_000.0))));
+    assert!(!planned(&input).assignments.contains_key(&job_id(3)), "nobody knows whether it ends in time");
+    input.jobs[2].bounds.time_left = Some(Seconds(2_000.0));
+    assert!(planned(&input).assignments.contains_key(&job_id(3)), "it ends in time");
+}
+
+#[test]
+fn work_that_fits_no_node_lengthens_no_wait() {
+    let mut impossible = rigid(1, 4_000);
+    impossible.claim.waited = Seconds(9_000.0);
+    let mut input = nodes(1);
+    input.jobs = vec![impossible, rigid(2, 8)];
+    assert_eq!(Rights::of(&input).due_after[&job_id(2)], Seconds(HOUR));
+    input.jobs[0].range = rigid(1, 8).range;
+    input.jobs[0].bounds.time_left = Some(Seconds(2.0 * HOUR));
+    assert_eq!(Rights::of(&input).due_after[&job_id(2)], Seconds(3.0 * HOUR), "one and a half times that work");
+}
+
+/// What a large job was told while it waited.
+#[derive(Default)]
+struct Told {
+    was_due: bool,
+    promised: Option<Timestamp>,
+}
+
+impl Told {
+    /// Holds what a round settles about the job against what it was told before.
+    fn hold(&mut self, input: &PlanInput, job: &PlanJob) -> Result<(), TestCaseError> {
+        let rights = Rights::of(input);
+        let is_due = rights.is_due(job);
+        prop_assert!(is_due || !self.was_due, "no longer due after {:?}", job.claim.waited);
+        self.was_due = is_due;
+        let promised = rights.promised.filter(|(to, _)| *to == job.job).map(|(_, after)| input.now + after);
+        if let (Some(before), Some(promised)) = (self.promised, promised) {
+            prop_assert!(promised <= before + SLACK, "the promised moment recedes by {:?}", promised.since(before));
+        }
+        self.promised = self.promised.or(promised).min(promised.or(self.promised));
+        Ok(())
+    }
+}
+
+/// Rounding of the clock.
+const SLACK: Seconds = Seconds(0.001);
+
+fn small_jobs() -> impl Strategy<Value = Vec<(u32, f64, f64, f64)>> {
+    let one = (select(vec![1, 2, 4, 8]), 5.0..120.0f64, 300.0..HOUR, 0.1..1.0f64);
+    proptest::collection::vec(one, 60..160)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..super::config() })]
+
+    #[test]
+    fn a_large_job_stays_due_until_it_starts_and_its_promised_moment_never_recedes(
+        (cluster, wanted) in (2u32..6).prop_flat_map(|cluster| (Just(cluster), 1 + cluster / 2..=cluster)),
+        small in small_jobs(),
+        comes in 0.0..2_000.0f64,
+    ) {
+        let mut at = 0.0;
+        let mut arrivals: Vec<Arrival> = Vec::new();
+        for (number, &(gpus, gap, limit, share)) in (1..).zip(&small) {
+            at += gap;
+            arrivals.push(script(number, gpus, at, limit, limit * share));
+        }
+        arrivals.push(script(LARGE, 8 * wanted, comes, HOUR, HOUR));
+        arrivals.sort_by(|a, b| a.after.0.total_cmp(&b.after.0));
+        let mut input = nodes(cluster);
+        input.policy.patience = Some(Seconds(600.0));
+        let (mut stream, mut told) = (Stream::new(input, arrivals), Told::default());
+        loop {
+            let waiting = stream.input.jobs.iter().find(|job| job.job == job_id(LARGE));
+            if let Some(job) = waiting {
+                told.hold(&stream.input, job)?;
+            }
+            let plan = stream.plan();
+            if plan.assignments.contains_key(&job_id(LARGE)) {
+                let late = told.promised.map_or(0.0, |promised| stream.input.now.since(promised).0);
+                prop_assert!(late <= SLACK.0, "it starts {late} s after the promised moment");
+                break;
+            }
+            prop_assert!(stream.advance(&plan), "it never starts");
+        }
+    }
+
+    #[test]
+    fn newcomers_change_no_right_of_those_that_wait(
+        AnyRound(input) in any_round(6),
+        newcomers in jobs(4),
+    ) {
+        let before = Rights::of(&input);
+        let mut with = input.clone();
+        for (number, mut job) in (100..).zip(newcomers) {
+            (job.job, job.claim.waited, job.claim.ran) = (job_id(number), Seconds(0.0), Seconds(0.0));
+            with.jobs.push(job);
+        }
+        let after = Rights::of(&with);
+        for job in &input.jobs {
+            prop_assert_eq!(before.due_after.get(&job.job), after.due_after.get(&job.job), "{}", job.name);
+        }
+        prop_assert_eq!(before.promised, after.promised);
+    }
+}
