@@ -188,7 +188,8 @@ impl ServerCertVerifier for ByFingerprint {
         match shown.any(|one| is(one, &self.fingerprint)) {
             true => Ok(ServerCertVerified::assertion()),
             false => Err(rustls::Error::General(
-                "this is another cluster's scheduler, or somebody who passes for one: its authority is not the one that the join token names"
+                "its certificate is not of the authority that the join token names: the URL is of the port for people (7600) instead of the port for \
+                 agents (7601), or of another cluster, or somebody stands between"
                     .into(),
             )),
         }

@@ -50,10 +50,14 @@ pub struct Client {
     servers: Arc<Servers>,
     token: String,
     dry_run: Option<Hear>,
+    on_standby: Option<HearAge>,
 }
 
 /// Hears what the planner foresees of each request of a dry run, before its reply is given; `None`: there is nothing to foresee.
 pub type Hear = fn(Option<&Foreseen>);
+
+/// Hears that a reply came from a standby, and how old the rows are that it shows.
+pub type HearAge = fn(Duration);
 
 /// Why a request brought no answer of use.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +96,12 @@ impl Client {
     #[must_use]
     pub fn dry_run(self, hear: Hear) -> Self {
         Self { dry_run: Some(hear), ..self }
+    }
+
+    /// One that reports replies which a standby gave because no server led.
+    #[must_use]
+    pub fn on_standby(self, hear: HearAge) -> Self {
+        Self { on_standby: Some(hear), ..self }
     }
 
     /// Whether it was told to change nothing.
@@ -135,7 +145,13 @@ impl Client {
             builder = builder.tls_certs_only([]);
         }
         let http = builder.build().map_err(|error| setup(error.to_string()))?;
-        Ok(Self { http, servers: Arc::new(Servers::new(roots)), token: token.to_owned(), dry_run: None })
+        Ok(Self {
+            http,
+            servers: Arc::new(Servers::new(roots)),
+            token: token.to_owned(),
+            dry_run: None,
+            on_standby: None,
+        })
     }
 
     /// Where it is, without what may open it.
@@ -191,20 +207,32 @@ impl Client {
         let (http, request) = request.build_split();
         let mut request = request.map_err(|source| unreachable(self.servers.current(), source))?;
         if self.servers.are_several() {
-            return self.ask_whoever_leads(&http, request).await;
+            let response = self.ask_whoever_leads(&http, request).await?;
+            self.note_success(&response);
+            return Ok(response);
         }
-        let patience = Patience::new();
+        let patience = Patience::new(servers::may_wait(&request));
         loop {
             let again = request.try_clone();
             let sent = http.execute(request).await;
             let response = sent.map_err(|source| unreachable(self.servers.current(), source))?;
             if response.status().is_success() {
+                self.note_success(&response);
                 return Ok(response);
             }
-            if let Some(error) = patience.refused(response).await {
+            if let Some(error) = patience.refused(response, &self.servers).await {
                 return Err(error);
             }
             request = again.expect("a body of text can be sent again");
+        }
+    }
+}
+
+impl Client {
+    fn note_success(&self, response: &Response) {
+        self.servers.set_given_up(false);
+        if let (Some(hear), Some(age)) = (self.on_standby, servers::age(response)) {
+            hear(age);
         }
     }
 }

@@ -300,7 +300,7 @@ fn word(section: &Section<'_>, key: &str) -> Option<String> {
     }
     section.wrong(
         key,
-        format!("must be 1 to {LONGEST_NAME} letters, digits, '-', '_' or '.', beginning with a letter or digit"),
+        format!("must be 1 to {LONGEST_NAME} ASCII letters, digits, '-', '_' or '.', beginning with a letter or digit"),
     );
     None
 }

@@ -60,7 +60,7 @@ pub use enrolment::{
     CreatedJoinToken, JoinToken, JoinTokenList, JoinTokenRequest, NodeAuthority, NodeAuthorityList,
     NodeAuthorityRequest, NodeCertificate, NodeCertificateList,
 };
-pub use exec::{ExecCommand, ExecEnded, ExecLine, ExecStarted};
+pub use exec::{ExecBroken, ExecCommand, ExecEnded, ExecLine, ExecStarted};
 pub use goodput::{
     Calibration, Goodput, GoodputCalibration, GoodputHistory, GoodputLine, GoodputPoint, JobGoodput, StartCalibration,
 };

@@ -27,6 +27,16 @@ impl Yes {
     }
 }
 
+/// Asks a person at a terminal. Where nobody can be asked, it is refused.
+pub fn ask_or_refuse(question: &str, refusal: Failure) -> Result<(), Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        return Err(refusal);
+    }
+    eprint!("{} [y/N] ", harmless(question));
+    answered(&mut stdin.lock())
+}
+
 /// Whatever is no yes, the end of the input too, is a no.
 fn answered(input: &mut impl BufRead) -> Result<(), Failure> {
     let mut answer = String::new();

@@ -34,6 +34,24 @@ pub struct Context {
     /// Of one server, or of several that are separated by commas.
     pub url: String,
     pub token_file: PathBuf,
+    /// PEM file of the authority that signs the scheduler's certificate, where it is none of the system's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<PathBuf>,
+}
+
+impl Context {
+    /// A client of this cluster.
+    pub fn client(&self, token: &str) -> Result<Client, Failure> {
+        connect(&self.url, token, self.authority.as_deref())
+    }
+}
+
+/// A client that trusts the system's authorities, or the one of a file.
+fn connect(url: &str, token: &str, authority: Option<&std::path::Path>) -> Result<Client, Failure> {
+    let Some(file) = authority else { return Ok(Client::new(url, token)?) };
+    let pem = std::fs::read(file)
+        .map_err(|error| Failure::new(Kind::Usage, format!("reading the authority in {}: {error}", file.display())))?;
+    Ok(Client::with_authority(url, token, &pem)?)
 }
 
 /// The clusters a user knows by name, and which of them commands speak to.
@@ -140,9 +158,18 @@ impl Connection {
                 read_token(&file)?
             }
         };
-        let client = Client::new(&url, &token)?;
+        // The authority of a context is for its own servers.
+        let authority = context.filter(|context| context.url == url).and_then(|context| context.authority.as_deref());
+        let client = connect(&url, &token, authority)?.on_standby(report_standby);
         Ok(if self.dry_run { client.dry_run(simulate::tell_foreseen) } else { client })
     }
+}
+
+/// Says once on standard error that what a command shows is a standby's.
+fn report_standby(age: std::time::Duration) {
+    static REPORTED: std::sync::Once = std::sync::Once::new();
+    let age = age.as_secs_f64();
+    REPORTED.call_once(|| aside!("headway: as of {age:.1} s ago, by a standby: no server leads at the moment"));
 }
 
 /// A token from its file, without the line break.
@@ -161,7 +188,11 @@ mod tests {
     use super::*;
 
     fn cluster(port: u16, data: &str) -> Context {
-        Context { url: format!("http://127.0.0.1:{port}"), token_file: format!("{data}/admin.token").into() }
+        Context {
+            url: format!("http://127.0.0.1:{port}"),
+            token_file: format!("{data}/admin.token").into(),
+            authority: None,
+        }
     }
 
     #[test]

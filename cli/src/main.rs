@@ -20,6 +20,7 @@ mod documented;
 mod documented_tree;
 mod failure;
 mod logging;
+mod moment;
 mod prompt;
 mod solve;
 mod submission;
@@ -260,7 +261,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
     }
     match cli.command {
         Command::Up(up) => up::run(up, cli.connection.context.as_deref()).await?,
-        Command::Context(context) => command::context::run(&print, context)?,
+        Command::Context(context) => command::context::run(&cli.connection, &print, context).await?,
         Command::Server(server) => command::server::run(server).await?,
         Command::Agent(agent) => command::agent::run(agent).await?,
         Command::Submit(submit) => command::submit::run(&cli.connection.client()?, &print, *submit).await?,

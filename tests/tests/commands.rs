@@ -79,7 +79,7 @@ fn users_and_tokens_come_and_go(cluster: &Cluster) {
     let ada = cluster.told(&["user", "show", "ada"]);
     assert_eq!((&ada["role"], &ada["quota"]["unfinished_jobs"]), (&json!("user"), &json!(5)), "{ada}");
 
-    let made = cluster.told(&["token", "create", "ci", "--user", "ada", "--scope", "viewer", "--ttl", "1h"]);
+    let made = cluster.told(&["token", "create", "ci", "--user", "ada", "--scope", "viewer", "--ttl", "1h", "--yes"]);
     assert!(made["secret"].as_str().unwrap().starts_with("hw_"), "{made}");
     let list = cluster.told(&["token", "list", "--user", "ada"]);
     let [token] = list.as_array().unwrap().as_slice() else { panic!("{list}") };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use headway_api::client::{Client, ClientError, EventQuery};
-use headway_api::v1::JobStateKind as State;
+use headway_api::v1::{JobStateKind as State, NodePolicyKind};
 use headway_tests::complaint::Expected;
 use headway_tests::job::EmulatedJob;
 use headway_tests::leading::{leader, stands_by, writes_resume};
@@ -68,6 +68,16 @@ async fn a_standby_goes_on_where_a_leader_is_killed_or_stopped() {
     assert!(told.age_seconds < 10.0, "{told:?}");
     let Err(ClientError::Problem(refused)) = submit(&standby, "refused").await else { panic!("a standby took a job") };
     assert_eq!((refused.code.as_str(), refused.leader.as_deref()), ("not_leading", Some(cluster.url.as_str())));
+
+    // A client that is told of the standby first still reads its own last change.
+    let first_of_standby = cluster.urls().into_iter().rev().collect::<Vec<_>>().join(",");
+    let fresh = || Client::new(&first_of_standby, cluster.token()).expect("a client");
+    for _ in 0..4 {
+        fresh().cordon("node-1", None).await.unwrap();
+        assert_eq!(fresh().node("node-1").await.unwrap().policy, NodePolicyKind::Cordoned);
+        fresh().uncordon("node-1").await.unwrap();
+        assert_eq!(fresh().node("node-1").await.unwrap().policy, NodePolicyKind::Schedulable);
+    }
 
     cluster.kill_server_at(0);
     let killed = writes_resume(&cluster.client, "after-the-kill").await;

@@ -81,8 +81,10 @@ async fn a_token_is_made_used_revoked_and_then_refused() {
     let admin = fs::read_to_string(data.join("secrets/admin.token")).unwrap();
     let as_admin = |arguments: &[&str]| headway(ports[0], admin.trim(), arguments);
 
+    let (made, _, said) = as_admin(&["token", "create", "first", "--user", "adda", "--scope", "user"]);
+    assert!(!made && said.contains("there is no user adda") && said.contains("give --yes"), "{said}");
     let (made, secret, said) =
-        as_admin(&["token", "create", "first", "--user", "ada", "--scope", "user", "--ttl", "1h"]);
+        as_admin(&["token", "create", "first", "--user", "ada", "--scope", "user", "--ttl", "1h", "--yes"]);
     assert!(made, "{said}");
     let secret = secret.trim();
     assert!(secret.starts_with("hw_") && !said.contains(secret), "the secret is on standard output alone: {said}");

@@ -1,6 +1,9 @@
-//! The servers of one cluster by their addresses, and which of them the client speaks to: whoever led when it last asked.
+//! The servers of one cluster by their addresses, and which of them the client speaks to: the one that led when it last asked.
+//!
+//! Reads go to the leader too, since a standby shows what was so a moment ago and need not know what this client has just changed. Where no server
+//! leads, a standby's reply is taken, and the client reports how old it is.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::collections::BTreeSet;
 
@@ -8,29 +11,41 @@ use reqwest::{Request, Response, Url};
 use tokio::time::Instant;
 
 use super::patience::Patience;
-use super::{Client, ClientError, unreachable};
+use super::{Client, ClientError, header, unreachable};
 
 /// How long it is asked for whoever leads, once all have said that they do not: a takeover takes some seconds.
-const TAKEOVER: Duration = Duration::from_secs(10);
+pub(super) const TAKEOVER: Duration = Duration::from_secs(10);
 /// Between two turns of all servers.
-const PAUSE: Duration = Duration::from_millis(250);
+pub(super) const PAUSE: Duration = Duration::from_millis(250);
 /// How long a server may take to begin an answer before another is asked, where the request may be repeated: one that hangs leads no longer by then.
 const SILENCE: Duration = Duration::from_secs(3);
 /// Each request has a limit of its own.
 const FOREVER: Duration = Duration::from_secs(3_600);
 /// Of requests that may be repeated whatever they do.
 const KEY: &str = "idempotency-key";
+/// Headers of a reply that a standby read.
+const STANDBY: &str = "headway-standby";
+const AGE: &str = "headway-age-seconds";
 
 #[derive(Debug)]
 pub(super) struct Servers {
     /// At least one.
     roots: Vec<Url>,
     current: AtomicUsize,
+    /// No server led when all were asked last: a standby's reply is taken at once, until a leader has answered.
+    leaderless: AtomicBool,
+    /// A request has waited for the scheduler to come back, in vain: others do not wait until one has succeeded.
+    given_up: AtomicBool,
 }
 
 impl Servers {
     pub fn new(roots: Vec<Url>) -> Self {
-        Self { roots, current: AtomicUsize::new(0) }
+        Self {
+            roots,
+            current: AtomicUsize::new(0),
+            leaderless: AtomicBool::new(false),
+            given_up: AtomicBool::new(false),
+        }
     }
 
     pub fn are_several(&self) -> bool {
@@ -39,6 +54,16 @@ impl Servers {
 
     pub fn current(&self) -> &Url {
         &self.roots[self.current.load(Ordering::Relaxed) % self.roots.len()]
+    }
+
+    /// Whether requests still wait for a scheduler that is away.
+    pub fn is_waited_for(&self) -> bool {
+        !self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// A request has waited in vain, or one has succeeded again.
+    pub fn set_given_up(&self, given_up: bool) {
+        self.given_up.store(given_up, Ordering::Relaxed);
     }
 
     /// From the server of this URL to the one that is said to lead, if it is among them, else to the next, unless others have gone on meanwhile.
@@ -50,6 +75,13 @@ impl Servers {
         let others = (1..=count).map(|step| (from + step) % count);
         let to = named.into_iter().chain(others).find(|place| !silent.contains(place)).unwrap_or((from + 1) % count);
         let _others_went_on = self.current.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Makes the server of this URL the current one.
+    fn stay(&self, with: &Url) {
+        if let Some(place) = self.place_of(with) {
+            self.current.store(place, Ordering::Relaxed);
+        }
     }
 
     /// The same path and query at the current server.
@@ -76,9 +108,11 @@ impl Client {
         mut request: Request,
     ) -> Result<Response, ClientError> {
         let servers = &self.servers;
-        let repeatable = request.method().is_safe() || request.headers().contains_key(KEY);
+        let repeatable = is_repeatable(&request);
         let (give_up, mut asked, mut takeover) = (Instant::now() + TAKEOVER, 0, false);
-        let waits = Patience::new();
+        let waits = Patience::new(may_wait(&request));
+        // A standby's reply, for the case that no server leads, and the servers that did not answer as a leader.
+        let (mut stale, mut others) = (None::<Response>, BTreeSet::new());
         // Those that have kept silent to this request.
         let mut silent = BTreeSet::new();
         loop {
@@ -88,9 +122,17 @@ impl Client {
             let hurried = repeatable && silent.len() < servers.roots.len() && Instant::now() < give_up;
             let patience = if hurried { SILENCE } else { FOREVER };
             let (error, leader) = match tokio::time::timeout(patience, http.execute(request)).await {
-                Ok(Ok(response)) if response.status().is_success() => return Ok(response),
+                Ok(Ok(response)) if response.status().is_success() => {
+                    let is_stale = age(&response).is_some();
+                    if !is_stale || servers.leaderless.load(Ordering::Relaxed) {
+                        servers.leaderless.fetch_and(is_stale, Ordering::Relaxed);
+                        return Ok(response);
+                    }
+                    stale = Some(response);
+                    (None, None)
+                }
                 Ok(Ok(response)) => {
-                    let Some(error) = waits.refused(response).await else {
+                    let Some(error) = waits.refused(response, servers).await else {
                         request = again.expect("a body of text can be sent again");
                         continue;
                     };
@@ -108,6 +150,18 @@ impl Client {
                     (None, None)
                 }
             };
+            others.extend(servers.place_of(&url));
+            if stale.is_some() {
+                servers.leave(&url, leader.as_deref(), &others);
+                if let Some(response) = stale.take_if(|_| others.len() >= servers.roots.len()) {
+                    servers.leaderless.store(true, Ordering::Relaxed);
+                    servers.stay(response.url());
+                    return Ok(response);
+                }
+                request = again.expect("a body of text can be sent again");
+                *request.url_mut() = servers.here(&url);
+                continue;
+            }
             servers.leave(&url, leader.as_deref(), &silent);
             asked += usize::from(error.is_some());
             if let Some(error) = error.filter(|_| asked + silent.len() >= servers.roots.len()) {
@@ -125,6 +179,23 @@ impl Client {
             *request.url_mut() = servers.here(&url);
         }
     }
+}
+
+/// Whether a request may be sent again, whatever became of the first.
+fn is_repeatable(request: &Request) -> bool {
+    request.method().is_safe() || request.headers().contains_key(KEY)
+}
+
+/// Whether a request waits for a scheduler that is away. A question about the scheduler itself is answered as it is.
+pub(super) fn may_wait(request: &Request) -> bool {
+    is_repeatable(request) && request.url().path().contains("/api/v1/")
+}
+
+/// How old the rows are that a standby has read for a reply; `None`: the leader replied.
+pub(super) fn age(response: &Response) -> Option<Duration> {
+    header(response.headers(), STANDBY)?;
+    let seconds = header(response.headers(), AGE).and_then(|text| text.parse().ok()).unwrap_or_default();
+    Some(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 /// Where the leader is, if that is why the request was refused: nothing was done.

@@ -69,6 +69,74 @@ async fn what_nobody_has_begun_goes_to_the_next_server_and_the_client_stays_with
     assert_eq!((stood_by.load(Ordering::Relaxed), led.load(Ordering::Relaxed)), (1, 3));
 }
 
+/// Replies to each request with 200, `headers` and `body`, and counts them.
+async fn reading(headers: &'static str, body: &'static str) -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let count = Arc::new(AtomicUsize::new(0));
+    let asked = Arc::clone(&count);
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut request = [0; 4096];
+            assert!(socket.read(&mut request).await.unwrap() > 0);
+            asked.fetch_add(1, Ordering::Relaxed);
+            let head = format!("HTTP/1.1 200 OK\r\n{headers}connection: close\r\ncontent-length: {}", body.len());
+            socket.write_all(format!("{head}\r\n\r\n{body}").as_bytes()).await.unwrap();
+        }
+    });
+    (url, count)
+}
+
+const OF_STANDBY: &str = "headway-standby: true\r\nheadway-age-seconds: 1.8\r\n";
+const OLD: &str = r#"{"items":[],"next_cursor":"old"}"#;
+const NEW: &str = r#"{"items":[],"next_cursor":"new"}"#;
+
+#[tokio::test]
+async fn reads_go_to_the_leader_though_a_standby_is_named_first() {
+    let (standby, stood_by) = reading(OF_STANDBY, OLD).await;
+    let (leader, led) = reading("", NEW).await;
+    let client = Client::new(&format!("{standby},{leader}"), "hw_secret").unwrap();
+    for _ in 0..3 {
+        let page = client.jobs(&JobFilter::default()).await.unwrap();
+        assert_eq!(page.next_cursor.as_deref(), Some("new"));
+    }
+    assert_eq!((stood_by.load(Ordering::Relaxed), led.load(Ordering::Relaxed)), (1, 3));
+}
+
+#[tokio::test]
+async fn a_standby_reads_where_no_server_leads_and_the_client_reports_the_age() {
+    static HEARD: std::sync::Mutex<Vec<Duration>> = std::sync::Mutex::new(Vec::new());
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let (standby, stood_by) = reading(OF_STANDBY, OLD).await;
+    let client = Client::new(&format!("http://{gone},{standby}"), "hw_secret").unwrap();
+    let client = client.on_standby(|age| HEARD.lock().unwrap().push(age));
+    for _ in 0..2 {
+        let page = client.jobs(&JobFilter::default()).await.unwrap();
+        assert_eq!(page.next_cursor.as_deref(), Some("old"));
+    }
+    assert_eq!(stood_by.load(Ordering::Relaxed), 2, "the second read does not search for a leader again");
+    assert_eq!(*HEARD.lock().unwrap(), [Duration::from_millis(1_800); 2]);
+}
+
+#[tokio::test]
+async fn a_submission_with_a_key_waits_while_the_database_restarts_and_one_without_does_not() {
+    let body = r#"{"title":"t","status":503,"code":"unavailable","detail":"d"}"#;
+    let head = "content-type: application/problem+json\r\nretry-after: 2\r\nconnection: close";
+    let length = body.len();
+    let refusal = format!("HTTP/1.1 503 Service Unavailable\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
+    for servers in 1..=2 {
+        let (url, asked) = refusing_twice(refusal.clone(), r#"{"jobs":[]}"#).await;
+        let client = Client::new(&vec![url; servers].join(","), "hw_secret").unwrap();
+        assert!(client.submit_yaml("version: 1\n", Some("key")).await.unwrap().jobs.is_empty());
+        assert_eq!(asked.load(Ordering::Relaxed), 3, "{servers} servers");
+    }
+    let (url, asked) = refusing_twice(refusal, r#"{"jobs":[]}"#).await;
+    let refused = Client::new(&url, "hw_secret").unwrap().submit_yaml("version: 1\n", None).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Problem(problem) if problem.code == "unavailable"));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
 #[tokio::test]
 async fn what_may_have_been_done_is_asked_of_no_other_server() {
     let broken = r#"{"title":"t","status":503,"code":"unavailable","detail":"d"}"#;

@@ -87,7 +87,7 @@ pub(super) fn read(run: &Section<'_>, env: &BTreeMap<String, String>) -> Option<
             let message = "is no name of a variable: letters, digits and '_', not beginning with a digit";
             findings.hint(&at, message, EXAMPLE);
         } else if !is_secret_name(&entry.name) {
-            let message = "must be 1 to 128 letters, digits, '-', '_' or '.', beginning with a letter or digit";
+            let message = "must be 1 to 128 ASCII letters, digits, '-', '_' or '.', beginning with a letter or digit";
             findings.add(&at, format!("the name of a secret {message}"));
         } else if env.contains_key(&entry.variable) {
             findings.hint(&at, "is in run.env as well", "take it out of one of them");

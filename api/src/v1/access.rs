@@ -42,9 +42,12 @@ pub struct TokenRequest {
     /// Whose it is to be; absent: the caller's. A user who is not there is made, with the token's scope as role.
     #[serde(default)]
     pub user: Option<String>,
-    /// Life in seconds; absent: until revoked.
+    /// Life in seconds; absent: 90 days, and for an agent's token until it is revoked.
     #[serde(default)]
     pub ttl_s: Option<f64>,
+    /// The token opens something until it is revoked. Not with `ttl_s`.
+    #[serde(default)]
+    pub never_expires: bool,
 }
 
 /// A new token. The secret is shown here and never again.

@@ -35,7 +35,13 @@ pub enum ExecLine {
     /// The last.
     Ended(ExecEnded),
     /// The last, where nobody knows how it ended: the node was lost, or the job has ended.
-    Broken { detail: String },
+    Broken(ExecBroken),
+}
+
+/// Why it is not known how a command ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExecBroken {
+    pub detail: String,
 }
 
 /// Where a command runs.

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::context::Connection;
 use crate::failure::{Failure, Kind};
+use crate::moment::parse_moment;
 use crate::output::{Output, Printer, moment};
 use crate::table::Column;
 
@@ -35,8 +36,8 @@ pub enum Audit {
 pub struct Verify {
     /// File that `headway audit export` wrote; no server is asked.
     file: Option<PathBuf>,
-    /// Only rows from this moment on (RFC 3339); what precedes them is taken on trust.
-    #[arg(long, value_name = "TIME", conflicts_with = "file")]
+    /// Only rows from this moment on; what precedes them is taken on trust.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with = "file")]
     since: Option<DateTime<Utc>>,
     /// What `headway audit head` printed at some time: the chain must hold it.
     #[arg(long, value_name = "ID:HASH")]
@@ -45,11 +46,11 @@ pub struct Verify {
 
 #[derive(Args, Clone, Debug)]
 pub struct Export {
-    /// Only rows from this moment on (RFC 3339).
-    #[arg(long, value_name = "TIME")]
+    /// Only rows from this moment on.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     since: Option<DateTime<Utc>>,
     /// Only rows of before this moment.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     until: Option<DateTime<Utc>>,
 }
 
@@ -77,8 +78,8 @@ pub struct List {
     /// done or refused.
     #[arg(long)]
     pub result: Option<String>,
-    /// Not before this moment (RFC 3339).
-    #[arg(long, value_name = "TIME")]
+    /// Not before this moment.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub since: Option<DateTime<Utc>>,
     /// Most lines.
     #[arg(long, default_value_t = 100)]

@@ -1,10 +1,12 @@
 //! `headway context …`: the clusters a user knows by name, and which of them commands speak to.
 
-use clap::Subcommand;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
-use crate::context::Contexts;
-use crate::failure::Failure;
+use crate::context::{self, Connection, Contexts, read_token};
+use crate::failure::{Failure, Kind};
 use crate::output::Printer;
 use crate::table::Column;
 
@@ -14,6 +16,20 @@ pub enum Context {
     List,
     /// Have commands speak to this cluster from now on.
     Use { name: String },
+    /// Keep the address of a cluster and the file of a token under a name, once the cluster has accepted the token.
+    Add(Add),
+}
+
+#[derive(Args, Clone, Debug)]
+pub struct Add {
+    /// Name of the context: letters, digits, '-', '_' and '.'.
+    pub name: String,
+    /// PEM file of the authority that signs the scheduler's certificate [default: the authorities of the system].
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Replace a context of this name.
+    #[arg(long)]
+    pub replace: bool,
 }
 
 #[derive(Serialize)]
@@ -27,7 +43,7 @@ struct Row {
 const COLUMNS: [Column; 4] =
     [Column::new(""), Column::new("NAME"), Column::new("URL").cut_late(20, 60), Column::new("TOKEN").rank(1).cut(12)];
 
-pub fn run(print: &Printer, context: Context) -> Result<(), Failure> {
+pub async fn run(connection: &Connection, print: &Printer, context: Context) -> Result<(), Failure> {
     let mut known = Contexts::load()?;
     match context {
         Context::List => {
@@ -49,7 +65,48 @@ pub fn run(print: &Printer, context: Context) -> Result<(), Failure> {
             say!("commands speak to {name} now")?;
             Ok(())
         }
+        Context::Add(add) => {
+            let (name, context) = checked_context(connection, &add, &known)?;
+            let token = context.client(&read_token(&context.token_file)?)?.whoami().await?;
+            let user = token.user.unwrap_or_else(|| "agents".into());
+            known.contexts.insert(name.clone(), context);
+            known.current = Some(name.clone());
+            known.save()?;
+            say!("{user} with the scope {}; commands speak to {name} now", token.scope)?;
+            Ok(())
+        }
     }
+}
+
+/// The context that is asked for, with paths that hold in every directory.
+fn checked_context(
+    connection: &Connection,
+    add: &Add,
+    known: &Contexts,
+) -> Result<(String, context::Context), Failure> {
+    let usage = |message: String| Failure::new(Kind::Usage, message);
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '-' | '_');
+    if add.name.is_empty() || !add.name.chars().all(is_name) {
+        return Err(usage(format!("{} is no name of a context", add.name)).hint("use letters, digits, '-', '_', '.'"));
+    }
+    if known.contexts.contains_key(&add.name) && !add.replace {
+        let message = format!("there is a context {} already", add.name);
+        return Err(Failure::new(Kind::Conflict, message).hint("choose another name, or give --replace"));
+    }
+    let url = connection
+        .url
+        .clone()
+        .ok_or_else(|| usage("the address of the cluster is missing".into()).hint("give --url https://HOST:7600"))?;
+    let token_file = connection
+        .token_file
+        .as_deref()
+        .ok_or_else(|| usage("the file of the token is missing".into()).hint("give --token-file FILE"))?;
+    let (token_file, authority) = (absolute(token_file)?, add.ca.as_deref().map(absolute).transpose()?);
+    Ok((add.name.clone(), context::Context { url, token_file, authority }))
+}
+
+fn absolute(file: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(file).map_err(|error| Failure::new(Kind::Usage, format!("{}: {error}", file.display())))
 }
 
 #[cfg(test)]

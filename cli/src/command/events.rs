@@ -7,6 +7,7 @@ use headway_api::v1::EventRecord;
 
 use super::{resolve_job, short};
 use crate::failure::Failure;
+use crate::moment::parse_moment;
 use crate::output::{Printer, moment};
 use crate::table::Column;
 
@@ -52,10 +53,10 @@ pub struct Wanted {
     /// Only of jobs of this project.
     #[arg(long)]
     pub project: Option<String>,
-    /// Not before this moment (RFC 3339), or so long ago ("2h").
+    /// Not before this moment ("2026-03-01 14:02"), or so long ago ("2h").
     #[arg(long, value_name = "TIME", value_parser = past)]
     pub since: Option<Past>,
-    /// Before this moment (RFC 3339), or so long ago ("30m").
+    /// Before this moment, or so long ago ("30m").
     #[arg(long, value_name = "TIME", value_parser = past)]
     pub until: Option<Past>,
     /// At most this many.
@@ -138,11 +139,9 @@ pub enum Past {
 }
 
 fn past(text: &str) -> Result<Past, String> {
-    if let Ok(at) = text.parse() {
-        return Ok(Past::At(at));
-    }
-    let ago = headway_api::spec::duration(text)
-        .map_err(|_| format!("\"{text}\" is neither a moment (2026-11-23T10:00:00Z) nor a duration (2h)"))?;
+    let Ok(ago) = headway_api::spec::duration(text) else {
+        return parse_moment(text).map(Past::At).map_err(|why| format!("{why}, or how long ago: 2h"));
+    };
     TimeDelta::try_milliseconds((ago.0 * 1e3) as i64).map(Past::Ago).ok_or_else(|| format!("{text} is too long"))
 }
 

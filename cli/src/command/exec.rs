@@ -43,7 +43,7 @@ pub async fn run(client: &Client, of: Exec) -> Result<ExitCode, Failure> {
             }
             ExecLine::Stderr(bytes) => std::io::stderr().write_all(&bytes)?,
             ExecLine::Ended(ended) => return Ok(exit_code(ended)),
-            ExecLine::Broken { detail } => return Err(Failure::new(Kind::Failed, detail)),
+            ExecLine::Broken(broken) => return Err(Failure::new(Kind::Failed, broken.detail)),
         }
     }
     match dry_run {

@@ -41,8 +41,10 @@ pub struct Login {
 pub async fn run(connection: &Connection, print: &Printer, login: Login) -> Result<(), Failure> {
     let mut known = Contexts::load()?;
     let (name, url) = place(connection, &known)?;
-    let file = token_file(&name)?;
-    let client = Client::new(&url, "")?;
+    let before = known.contexts.get(&name).filter(|before| before.url == url);
+    let authority = before.and_then(|before| before.authority.clone());
+    let context = Context { url, token_file: token_file(&name)?, authority };
+    let client = context.client("")?;
     let provider = client.login_provider().await?;
     if !provider.enabled {
         return Err(Failure::new(Kind::Usage, format!("{} has no identity provider", client.address()))
@@ -53,8 +55,8 @@ pub async fn run(connection: &Connection, print: &Printer, login: Login) -> Resu
     } else {
         by_browser(&client, &provider, login.no_open).await?
     };
-    keep(&file, &made.secret)?;
-    known.contexts.insert(name.clone(), Context { url, token_file: file });
+    keep(&context.token_file, &made.secret)?;
+    known.contexts.insert(name.clone(), context);
     known.current = Some(name.clone());
     known.save()?;
     if print.structured() {
@@ -82,7 +84,7 @@ pub async fn log_out(connection: &Connection) -> Result<(), Failure> {
         say!("nobody is logged in to {name}")?;
         return Ok(());
     }
-    let client = Client::new(&context.url, &read_token(&context.token_file)?)?;
+    let client = context.client(&read_token(&context.token_file)?)?;
     let revoked = async {
         let own = client.whoami().await?;
         client.revoke_token(&own.id.to_string()).await

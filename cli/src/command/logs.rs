@@ -11,6 +11,7 @@ use headway_types::JobStateKind;
 
 use super::resolve_job;
 use crate::failure::{Failure, Kind};
+use crate::moment::parse_moment;
 
 /// How often a follower asks while there is nothing new.
 const POLL: Duration = Duration::from_millis(500);
@@ -25,7 +26,7 @@ pub struct Logs {
     /// Only the last lines, of each rank.
     #[arg(long)]
     pub tail: Option<u32>,
-    /// Only what was written since: 10m, or a moment in RFC 3339; to a few seconds.
+    /// Only what was written since: 10m, or a moment ("2026-03-01 14:02"); to a few seconds.
     #[arg(long, value_name = "TIME")]
     pub since: Option<String>,
     /// Write before each line when it was written, to a few seconds.
@@ -61,9 +62,20 @@ pub async fn run(client: &Client, logs: Logs) -> Result<(), Failure> {
     }
 }
 
+/// How long ago, as the scheduler reads it by its own clock, or a moment in RFC 3339.
+fn since_in_wire_form(text: &str) -> Result<String, Failure> {
+    if headway_api::spec::duration(text).is_ok() {
+        return Ok(text.to_owned());
+    }
+    let moment =
+        parse_moment(text).map_err(|why| Failure::new(Kind::Usage, format!("--since: {why}, or how long ago: 10m")))?;
+    Ok(moment.to_rfc3339_opts(chrono::SecondsFormat::Millis, true))
+}
+
 /// Of several ranks, or with times: put together by the server.
 async fn lines(client: &Client, id: &str, generation: Option<u64>, logs: Logs) -> Result<(), Failure> {
     let Logs { rank, tail, since, timestamps, follow, .. } = logs;
+    let since = since.as_deref().map(since_in_wire_form).transpose()?;
     let wanted = LogLines { rank, generation, since, tail, timestamps, follow };
     let lines = match client.log_lines(id, &wanted).await {
         Ok(lines) => lines,

@@ -17,6 +17,7 @@ pub use enrolment::{Join, JoinTokens, join};
 
 use crate::confirm::Yes;
 use crate::failure::Failure;
+use crate::moment::parse_moment;
 use crate::output::{Printer, moment};
 use crate::table::Column;
 
@@ -61,8 +62,8 @@ pub enum Node {
 
 #[derive(Args, Clone, Debug)]
 pub struct List {
-    /// As they were at this moment (RFC 3339: 2026-03-01T14:02:00Z), with what is known of them.
-    #[arg(long, value_name = "TIME")]
+    /// As they were at this moment ("2026-03-01 14:02"), with what is known of them.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub at: Option<DateTime<Utc>>,
     /// Those that have this label: NAME=VALUE, or NAME with any value; may be given more than once.
     #[arg(long = "label", value_name = "NAME[=VALUE]", conflicts_with = "at")]

@@ -15,6 +15,7 @@ use super::why::{self, Why};
 use super::{chosen, outcome, short};
 use crate::context::Connection;
 use crate::failure::Failure;
+use crate::moment::parse_moment;
 use crate::output::{Format, Printer, change, duration, moment, optional, proven, si, solved_by};
 use crate::table::Column;
 
@@ -118,8 +119,8 @@ pub enum Plan {
 
 #[derive(Args, Clone, Debug)]
 pub struct List {
-    /// Those that counted at this moment (RFC 3339: 2026-03-01T14:02:00Z): the plan that was being carried out and those that waited.
-    #[arg(long, value_name = "TIME")]
+    /// Those that counted at this moment ("2026-03-01 14:02"): the plan that was being carried out and those that waited.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub at: Option<DateTime<Utc>>,
     /// At most this many.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]

@@ -82,8 +82,12 @@ fn named(settings: &[String], rows: Option<Value>) -> Result<Map<String, Value>,
     for setting in settings {
         let (name, text) =
             setting.split_once('=').ok_or_else(|| Failure::new(Kind::Usage, format!("{setting} is no NAME=VALUE")))?;
-        // A word that is no JSON is meant as the word it is.
-        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()));
+        // A word that is no JSON is meant as the word it is, and "10m" as so many seconds where a setting is of seconds.
+        let word = || match headway_api::spec::duration(text) {
+            Ok(length) if name.ends_with("_seconds") => Value::from(length.0),
+            _ => Value::String(text.to_owned()),
+        };
+        let value = serde_json::from_str(text).unwrap_or_else(|_| word());
         named.insert(name.to_owned(), value);
     }
     named.extend(rows.map(|rows| ("rows".to_owned(), rows)));
@@ -109,6 +113,13 @@ mod tests {
         let named = Value::Object(named(&settings, None).unwrap());
         let wanted = serde_json::json!({"objective": "sia", "patience_seconds": null, "max_moves": 4, "power": 0});
         assert_eq!(named, wanted);
+    }
+
+    #[test]
+    fn a_setting_of_seconds_may_be_written_with_a_unit() {
+        let set = |setting: &str| Value::Object(named(&[setting.to_owned()], None).unwrap());
+        assert_eq!(set("patience_seconds=10m"), serde_json::json!({"patience_seconds": 600.0}));
+        assert_eq!(set("mode=10m"), serde_json::json!({"mode": "10m"}));
     }
 
     #[test]

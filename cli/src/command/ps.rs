@@ -12,6 +12,7 @@ use strum::VariantArray;
 
 use super::{array, short, watch};
 use crate::failure::Failure;
+use crate::moment::parse_moment;
 use crate::output::{Format, Printer, age, duration, moment, optional, si};
 use crate::table::Column;
 
@@ -49,8 +50,8 @@ pub struct Ps {
     /// At most this many [default: 100]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
-    /// As it was at this moment (RFC 3339: 2026-03-01T14:02:00Z): jobs that had not ended, with what is known of them.
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["all", "watch", "label", "sort"])]
+    /// As it was at this moment ("2026-03-01 14:02"): jobs that had not ended, with what is known of them.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with_all = ["all", "watch", "label", "sort"])]
     pub at: Option<DateTime<Utc>>,
     /// Repeat every two seconds.
     #[arg(short, long)]

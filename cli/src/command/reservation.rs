@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::{resolve_job, short};
 use crate::failure::{Failure, Kind};
+use crate::moment::parse_moment;
 use crate::output::Printer;
 use crate::table::Column;
 
@@ -32,11 +33,11 @@ pub struct Create {
     /// Name or id of a node; may be repeated.
     #[arg(long = "node", required = true)]
     pub nodes: Vec<String>,
-    /// When it begins (RFC 3339); now, if absent.
-    #[arg(long, value_name = "TIME")]
+    /// When it begins; now, if absent.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub from: Option<DateTime<Utc>>,
-    /// When it ends (RFC 3339).
-    #[arg(long, value_name = "TIME", required_unless_present = "lasting", conflicts_with = "lasting")]
+    /// When it ends.
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, required_unless_present = "lasting", conflicts_with = "lasting")]
     pub until: Option<DateTime<Utc>>,
     /// How long it lasts ("2h").
     #[arg(long = "for", value_name = "DURATION", value_parser = headway_api::spec::duration)]

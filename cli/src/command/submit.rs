@@ -1,7 +1,8 @@
 //! `headway submit` and `headway validate`.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
@@ -64,6 +65,7 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
         submit.flags.lay_over(&mut one)?;
         let jobs = one.check()?;
         one.notes.extend(handed_as_files(&jobs));
+        one.notes.extend(missing_directories(&jobs));
         one.notes.iter().for_each(|note| aside!("headway: {}: {note}", one.source));
         checked.push((one, jobs.len()));
     }
@@ -166,8 +168,23 @@ fn handed_as_files(jobs: &[JobSpec]) -> Option<String> {
     ))
 }
 
+/// Working directories that this machine does not have. The nodes may see another file system, so they are only named.
+fn missing_directories(jobs: &[JobSpec]) -> Vec<String> {
+    let named = jobs.iter().filter_map(|job| job.role().run.workdir.as_deref());
+    let missing: BTreeSet<&str> =
+        named.filter(|dir| dir.starts_with('/') && !dir.contains('{') && !Path::new(dir).is_dir()).collect();
+    let note =
+        |dir: &str| format!("there is no directory {dir} here (run.workdir); the job fails unless its node has one");
+    missing.into_iter().map(note).collect()
+}
+
 /// Where a job will run, as far as that is known at once, and what to type next.
 async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), Failure> {
+    // Nobody looks at a pipe, or at what --quiet leaves out: scripts do not wait for a round.
+    if !std::io::stdout().is_terminal() {
+        say!("next: headway logs -f {}", job.name)?;
+        return Ok(());
+    }
     let deadline = Instant::now() + OUTLOOK;
     let mut now = job.clone();
     while matches!(now.state, JobStateKind::Queued) && Instant::now() < deadline {
@@ -201,10 +218,19 @@ async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), 
         JobStateKind::Starting | JobStateKind::Running if !now.nodes.is_empty() => {
             say!("  on {} of {}", gpus(now.gpus), now.nodes.join(", "))?;
         }
-        state => say!("  is {state} already")?,
+        state => say!("  {} already", state_in_words(state))?,
     }
     say!("next: headway logs -f {}", job.name)?;
     Ok(())
+}
+
+/// "it has failed".
+fn state_in_words(state: JobStateKind) -> String {
+    match state {
+        JobStateKind::Succeeded | JobStateKind::Failed => format!("it has {state}"),
+        JobStateKind::Cancelled => "it was cancelled".to_owned(),
+        _ => format!("it is {state}"),
+    }
 }
 
 /// The jobs of a file are admitted together or not at all, so that one which is refused speaks for all of them.
@@ -304,6 +330,27 @@ mod tests {
         let sum = summed(vec![of_many, of_one], 5).unwrap_err();
         assert_eq!(sum.message, "2 of 5 files were not submitted");
         assert!(summed(Vec::new(), 5).is_ok());
+    }
+
+    #[test]
+    fn a_working_directory_that_is_not_here_is_named() {
+        let here = tempfile::tempdir().unwrap();
+        let job = |workdir: &Path| {
+            let flags = Flags { gpus: Some("1".parse().unwrap()), ..Flags::default() };
+            let mut bare = submission::bare(&["true".to_owned()], workdir);
+            flags.lay_over(&mut bare).unwrap();
+            bare.check().unwrap()
+        };
+        assert!(missing_directories(&job(here.path())).is_empty());
+        let missing = missing_directories(&job(&here.path().join("nope")));
+        assert!(missing.len() == 1 && missing[0].contains("/nope here (run.workdir)"), "{missing:?}");
+    }
+
+    #[test]
+    fn the_end_of_a_job_is_told_in_words() {
+        assert_eq!(state_in_words(JobStateKind::Failed), "it has failed");
+        assert_eq!(state_in_words(JobStateKind::Cancelled), "it was cancelled");
+        assert_eq!(state_in_words(JobStateKind::Held), "it is held");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! `headway token …` and `headway whoami`: what opens the scheduler, and to whom.
 
 use clap::{Args, Subcommand};
-use headway_api::client::Client;
+use headway_api::client::{Client, ClientError};
 use headway_api::v1::{Token as TokenReply, TokenRequest, TokenScope};
 use headway_types::Seconds;
 
 use super::short;
-use crate::confirm::Yes;
+use crate::confirm::{self, Yes};
 use crate::failure::{Failure, Kind};
 use crate::output::{Printer, moment};
 use crate::table::Column;
@@ -40,23 +40,67 @@ pub struct Create {
     /// What it opens: viewer, user, operator, admin, or agent for a node [default: what yours opens].
     #[arg(long)]
     pub scope: Option<TokenScope>,
-    /// How long it opens anything ("90d") [default: until it is revoked].
-    #[arg(long, value_name = "DURATION", value_parser = headway_api::spec::duration)]
-    pub ttl: Option<Seconds>,
+    /// How long it opens anything ("30d"), or `never`: until it is revoked [default: 90 days; an agent's token never ends].
+    #[arg(long, value_name = "DURATION", value_parser = parse_ttl)]
+    pub ttl: Option<Ttl>,
+    /// Make the user too, if there is none of that name, without asking.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// How long a token opens something.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Ttl {
+    Never,
+    For(Seconds),
+}
+
+fn parse_ttl(text: &str) -> Result<Ttl, String> {
+    if text == "never" {
+        return Ok(Ttl::Never);
+    }
+    headway_api::spec::duration(text).map(Ttl::For).map_err(|why| format!("{why}, or never"))
+}
+
+/// Asks before a token makes a user: the name may be mistyped.
+async fn confirm_user(client: &Client, user: &str, yes: bool) -> Result<(), Failure> {
+    if yes || client.is_dry_run() {
+        return Ok(());
+    }
+    match client.user(user).await {
+        Err(ClientError::Problem(problem)) if problem.status == 404 => {
+            let hint = format!("make the user first: headway user set {user} --role user; or give --yes");
+            let refusal = Failure::new(Kind::NotFound, format!("there is no user {user}")).hint(hint);
+            confirm::ask_or_refuse(&format!("there is no user {user}; make one?"), refusal)
+        }
+        // Another refusal is one of the request itself, which says more.
+        _ => Ok(()),
+    }
 }
 
 pub async fn run(client: &Client, print: &Printer, token: Token) -> Result<(), Failure> {
     match token {
-        Token::Create(Create { name, user, scope, ttl }) => {
-            let request = TokenRequest { name, user, scope, ttl_s: ttl.map(|ttl| ttl.0) };
+        Token::Create(Create { name, user, scope, ttl, yes }) => {
+            if let Some(user) = &user {
+                confirm_user(client, user, yes).await?;
+            }
+            let (ttl_s, never_expires) = match ttl {
+                None => (None, false),
+                Some(Ttl::Never) => (None, true),
+                Some(Ttl::For(life)) => (Some(life.0), false),
+            };
+            let request = TokenRequest { name, user, scope, ttl_s, never_expires };
             let made = client.create_token(&request).await?;
             if print.structured() {
                 return print.value(&made);
             }
             aside!(
-                "headway: token {} of {}; keep it, it is shown this once",
+                "headway: token {} of {}, {}; keep it, it is shown this once",
                 short(&made.token.id.to_string()),
-                holder(&made.token)
+                holder(&made.token),
+                made.token
+                    .expires_at
+                    .map_or_else(|| "which never expires".into(), |end| format!("until {}", moment(end)))
             );
             say!("{}", made.secret)?;
             Ok(())
@@ -142,6 +186,13 @@ mod tests {
             created_at: chrono::DateTime::UNIX_EPOCH,
             expires_at: None,
         }
+    }
+
+    #[test]
+    fn a_life_is_a_duration_or_without_an_end() {
+        assert_eq!(parse_ttl("30d"), Ok(Ttl::For(Seconds(30.0 * 86_400.0))));
+        assert_eq!(parse_ttl("never"), Ok(Ttl::Never));
+        assert!(parse_ttl("soon").unwrap_err().ends_with(", or never"));
     }
 
     #[test]

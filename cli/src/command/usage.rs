@@ -6,6 +6,7 @@ use headway_api::client::Client;
 use headway_api::v1::{Usage as Report, UsageRow};
 
 use crate::failure::Failure;
+use crate::moment::parse_moment;
 use crate::output::{Format, Layout, Printer, moment};
 use crate::table::Column;
 
@@ -20,11 +21,11 @@ pub struct Options {
     /// Comma-separated: user, project, gpu_type, cause, displaced_by.
     #[arg(long, default_value = "user,cause")]
     pub by: String,
-    /// From this moment on (RFC 3339) [default: a week before the end]
-    #[arg(long, value_name = "TIME")]
+    /// From this moment on [default: a week before the end]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub from: Option<DateTime<Utc>>,
     /// Until this moment [default: now]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub to: Option<DateTime<Utc>>,
 }
 

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Kind};
 #[command(next_help_heading = "Fields of the specification (they come before what a file says)")]
 pub struct Flags {
     /// How many GPUs: a number (8), a range (8-64) or sizes (8,16,32). A range needs a training section.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub gpus: Option<Gpus>,
     /// GPU type, or several with commas, H100 is enough where only one type begins so.
     #[arg(long, value_name = "TYPE", value_delimiter = ',')]

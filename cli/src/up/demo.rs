@@ -155,6 +155,7 @@ async fn people(url: &str, admin: &Client) -> Result<Vec<Person>, Failure> {
                 scope: Some(TokenScope::User),
                 user: Some((*member).into()),
                 ttl_s: None,
+                never_expires: true,
             };
             let secret = patiently(async || admin.create_token(&request).await).await?.secret;
             people.push(Person { project, client: Client::new(url, &secret)? });

@@ -220,7 +220,7 @@ async fn run_cluster(
         _ = terminate.recv() => return Ok(()),
         failed = child::supervise(children) => return failed,
     };
-    let context = Context { url: url.clone(), token_file: admin.file.clone() };
+    let context = Context { url: url.clone(), token_file: admin.file.clone(), authority: None };
     let elsewhere = match introduce(context, name).await {
         Ok(elsewhere) => elsewhere,
         Err(failure) => {
@@ -285,7 +285,7 @@ async fn introduce(context: Context, name: Option<&str>) -> Result<Option<(Strin
     let mut known = Contexts::load()?;
     let answers = match known.chosen(None)? {
         Some(current) if current.token_file != context.token_file && current.url != context.url => {
-            let current = Client::new(&current.url, "")?;
+            let current = current.client("")?;
             tokio::time::timeout(ANSWER, current.ready()).await.is_ok_and(|ready| ready.unwrap_or(false))
         }
         _ => false,

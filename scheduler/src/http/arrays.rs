@@ -21,12 +21,12 @@ use super::auth::Principal;
 use super::extract::{Json, Path, Query, etag, if_match, reason};
 use super::listing::id_end;
 use super::problem::Problem;
-use super::{HttpState, actions, conversions, dependencies, lookup, waiting};
+use super::{HttpState, actions, conversions, cursor, dependencies, lookup, waiting};
 use crate::shown::Shown;
 use crate::store::ArrayFilter;
 
-const ARRAYS_AT_MOST: u32 = 500;
-const ELEMENTS_AT_MOST: u32 = 1_000;
+pub const ARRAYS_AT_MOST: u32 = 500;
+pub const ELEMENTS_AT_MOST: u32 = 1_000;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -43,7 +43,7 @@ pub struct ArraysQuery {
     /// Only arrays of which an element has not ended, or with `false` only the others.
     live: Option<bool>,
     /// The `next_cursor` of the page before.
-    cursor: Option<Uuid>,
+    cursor: Option<String>,
     /// 100 if absent, 500 at most.
     limit: Option<u32>,
 }
@@ -55,6 +55,11 @@ pub struct ElementsQuery {
     cursor: Option<u32>,
     /// Elements: 100 if absent, 1000 at most.
     limit: Option<u32>,
+}
+
+/// The array that a cursor of the list of arrays names.
+fn position(given: &str) -> Result<ArrayId, Problem> {
+    cursor::position(given)?.parse().map_err(|_| cursor::unknown())
 }
 
 /// Arrays, the newest first.
@@ -73,8 +78,8 @@ pub async fn list_arrays(
         name_contains: query.q.filter(|part| !part.is_empty()),
         live: query.live,
         out_of_sight: caller.out_of_sight(&state.cluster.view()),
-        limit: query.limit.unwrap_or(100).clamp(1, ARRAYS_AT_MOST),
-        cursor: query.cursor.map(ArrayId),
+        limit: query.limit.unwrap_or(100),
+        cursor: query.cursor.as_deref().map(position).transpose()?,
     };
     let page = state.cluster.store().arrays(&filter).await?;
     let view = state.cluster.view();
@@ -83,7 +88,7 @@ pub async fn list_arrays(
         let newest = view.arrays.get(&array.id).map_or(array, |live| &*live.array);
         conversions::array(newest, &view)
     });
-    Ok(Json(v1::ArrayList { items: items.collect(), next_cursor: page.next.map(|array| array.to_string()) }))
+    Ok(Json(v1::ArrayList { items: items.collect(), next_cursor: page.next.map(cursor::bind) }))
 }
 
 /// One array: how far its elements are, and a page of them. `ETag` is its version.
@@ -97,7 +102,7 @@ pub async fn get_array(
     Query(query): Query<ElementsQuery>,
 ) -> Result<Response, Problem> {
     let id = ArrayId(id);
-    let limit = query.limit.unwrap_or(100).clamp(1, ELEMENTS_AT_MOST);
+    let limit = query.limit.unwrap_or(100);
     let page = state.cluster.store().elements(id, query.cursor, limit).await?;
     let array = lookup::array(&state.cluster, id).await?;
     let (view, foretold) = (state.cluster.view(), state.asking.foretold());

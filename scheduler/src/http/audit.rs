@@ -18,9 +18,9 @@ use super::{HttpState, conversions};
 use crate::audit::{Anchor, Broken, Form};
 use crate::store::{AuditFilter, Store, StoreError};
 
-const LINES_AT_MOST: u32 = 1_000;
+pub const LINES_AT_MOST: u32 = 1_000;
 /// Verified by one request.
-const VERIFIED_AT_MOST: u32 = 20_000;
+pub const VERIFIED_AT_MOST: u32 = 20_000;
 /// Read at once for an export.
 const PIECE: u32 = 500;
 
@@ -59,7 +59,7 @@ pub async fn audit(
         result: query.result.map(|result| result.parse()).transpose().map_err(|_| unknown())?,
         since: query.since.map(conversions::timestamp),
         until: query.until.map(conversions::timestamp),
-        limit: query.limit.unwrap_or(100).clamp(1, LINES_AT_MOST),
+        limit: query.limit.unwrap_or(100),
         before: query.cursor,
     };
     let page = state.cluster.store().audit(&filter).await?;
@@ -119,7 +119,7 @@ pub async fn verify_audit(
         Some(cursor) => cursor,
         None => store.audit_since(query.since.map(conversions::timestamp)).await?,
     };
-    let found = store.verify_audit(after, query.limit.unwrap_or(VERIFIED_AT_MOST).clamp(1, VERIFIED_AT_MOST)).await?;
+    let found = store.verify_audit(after, query.limit.unwrap_or(VERIFIED_AT_MOST)).await?;
     Ok(Json(v1::AuditVerification {
         lines: found.rows,
         last: found.last.map(|last| last.to_string()),

@@ -15,7 +15,7 @@ use super::problem::Problem;
 use super::{HttpState, conversions, lookup, parameters};
 use crate::webhooks::notices;
 
-const MOST: u32 = 500;
+pub const MOST: u32 = 500;
 const USUAL: u32 = 50;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
@@ -35,7 +35,7 @@ pub async fn deliveries(
     Query(query): Query<DeliveriesQuery>,
 ) -> Result<Json<v1::DeliveryList>, Problem> {
     lookup::record(&state.cluster, JobId(id)).await?;
-    let limit = query.limit.unwrap_or(USUAL).clamp(1, MOST);
+    let limit = query.limit.unwrap_or(USUAL);
     let rows = state.cluster.store().deliveries(JobId(id), limit).await?;
     Ok(Json(v1::DeliveryList { items: rows.into_iter().map(conversions::delivery).collect() }))
 }

@@ -18,7 +18,7 @@ use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::store::EventFilter;
 
-const EVENTS_AT_MOST: u32 = 1_000;
+pub const EVENTS_AT_MOST: u32 = 1_000;
 const VERBS_AT_MOST: usize = 20;
 /// What a chain is looked for in: events of a job or node before and after the one asked of, jobs and nodes and plans beside it.
 const BEFORE: u32 = 60;
@@ -160,7 +160,7 @@ async fn filter(state: &HttpState, query: EventsQuery) -> Result<EventFilter, Pr
         verbs: query.verb.as_deref().map(verbs).transpose()?.unwrap_or_default(),
         since: query.since.map(conversions::timestamp),
         until: query.until.map(conversions::timestamp),
-        limit: query.limit.unwrap_or(100).clamp(1, EVENTS_AT_MOST),
+        limit: query.limit.unwrap_or(100),
     })
 }
 

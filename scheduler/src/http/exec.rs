@@ -162,7 +162,7 @@ impl Session {
                     },
                     Err(error) => error.to_string(),
                 };
-                yield Ok(line(&v1::ExecLine::Broken { detail: broken }));
+                yield Ok(line(&v1::ExecLine::Broken(v1::ExecBroken { detail: broken })));
                 break;
             }
         }

@@ -9,6 +9,7 @@ use headway_api::v1;
 use serde::Serialize;
 
 use super::problem::Problem;
+use super::representation::SEPARATOR;
 
 /// A JSON body, in or out.
 #[derive(Debug, Default, FromRequest)]
@@ -92,7 +93,11 @@ pub fn etag(version: u64) -> String {
 pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(header::IF_MATCH).filter(|value| *value != "*") else { return Ok(None) };
     let tag = value.to_str().ok().map(str::trim);
-    let version = tag.and_then(|tag| tag.strip_prefix('"')?.strip_suffix('"')?.parse::<u64>().ok());
+    let version = tag.and_then(|tag| {
+        let tag = tag.strip_prefix('"')?.strip_suffix('"')?;
+        // What is behind the version is a digest of the body that was read.
+        tag.split(SEPARATOR).next()?.parse::<u64>().ok()
+    });
     version.filter(|version| *version > 0).map(Some).ok_or_else(|| {
         Problem::bad_request("If-Match is no entity tag of ours")
             .field("If-Match")

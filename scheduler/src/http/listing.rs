@@ -27,11 +27,11 @@ use super::access::Seen;
 use super::auth::Principal;
 use super::extract::{Json, Query};
 use super::problem::Problem;
-use super::{HttpState, arrays, conversions, past, waiting};
+use super::{HttpState, arrays, conversions, cursor, past, waiting};
 use crate::asking::Foretold;
 use crate::store::{JobFilter, ListedJob};
 
-pub use self::query::{Fields, JobsQuery, id_end, no_cursor};
+pub use self::query::{Fields, JOBS_AT_MOST, JobsQuery, id_end};
 
 /// Whoever names jobs by their ids means one.
 const FOUND_BY_ID: u32 = 1_000;
@@ -76,7 +76,7 @@ pub async fn list_jobs(
         }
         Sort::Live(key) => {
             let (view, foretold) = (state.cluster.view(), state.asking.foretold());
-            let after = wanted.cursor.as_deref().map(str::parse::<Position>).transpose()?;
+            let after = wanted.position.as_deref().map(str::parse::<Position>).transpose()?;
             let page = state.listing.orders.page(key, &view, &foretold, &wanted.filter, after);
             let shown = |job: &JobId| Some(live_row(&state, view.jobs.get(job)?, &view, &foretold));
             (page.items.iter().filter_map(shown).collect(), page.next.map(|next| next.to_string()))
@@ -89,7 +89,7 @@ pub async fn list_jobs(
         Seen::Nothing => None,
     };
     let rows: Vec<Arc<Shown>> = items.into_iter().filter_map(seen).collect();
-    let rest = Rest { next_cursor, totals };
+    let rest = Rest { next_cursor: next_cursor.map(cursor::bind), totals };
     let text = match &wanted.fields {
         None => written(rows.iter().map(|row| row.text.as_str()), &rest),
         Some(fields) => {

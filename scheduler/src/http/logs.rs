@@ -28,7 +28,7 @@ pub use followers::Followers;
 use lines::Lines;
 use wanted::{Attempt, Ranks};
 
-const PAGE_BYTES: u32 = 256 * 1024;
+pub const PAGE_BYTES: u32 = 256 * 1024;
 /// How often a follower asks the agent while there is nothing new.
 const POLL: Duration = Duration::from_secs(1);
 const NEXT_OFFSET: HeaderName = HeaderName::from_static("x-next-offset");
@@ -93,7 +93,7 @@ pub async fn logs(
             generation,
             rank,
             offset: query.offset.unwrap_or(0),
-            limit: query.limit.unwrap_or(PAGE_BYTES).min(PAGE_BYTES),
+            limit: query.limit.unwrap_or(PAGE_BYTES),
             tail_lines: query.tail,
             since_ms: None,
         };

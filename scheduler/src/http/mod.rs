@@ -14,6 +14,7 @@ mod auth;
 mod browser_sessions;
 mod conversions;
 mod cookies;
+mod cursor;
 mod deliveries;
 mod dependencies;
 mod enrolment;
@@ -54,6 +55,7 @@ mod public;
 mod queue;
 mod readmission;
 mod rebalance;
+mod representation;
 mod reservations;
 mod root;
 mod secrets;
@@ -84,6 +86,7 @@ use axum::routing::get;
 use headway_engine::Refusal;
 use headway_engine::event::{Actor, Request as EngineRequest};
 use headway_engine::outcome::Reply;
+use headway_engine::record::JobState;
 use headway_engine::view::View;
 use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -216,6 +219,7 @@ impl HttpState {
         if parameters::is_dry_run() {
             return self.suppose(caller, body, show).await;
         }
+        let cancels = cancelled_job(&body);
         let body = body.because(parameters::reason());
         let (body, key) = match (once::key(caller.name()), body) {
             (key, EngineRequest::Submit { jobs, known, .. }) => {
@@ -228,7 +232,7 @@ impl HttpState {
         if let (Reply::Repeated { .. } | Reply::Replayed { .. }, Some(key)) = (&reply, key) {
             return once::first_reply(&self.cluster, &key).await;
         }
-        let reply = self.granted(reply).await?;
+        let reply = self.granted(self.cancelled_before(cancels, reply).await).await?;
         let shown = shown.or_else(|| show.of(&reply, &self.cluster.view()));
         Ok(shown.ok_or_else(|| mismatched(&reply))?.into_response())
     }
@@ -250,8 +254,9 @@ impl HttpState {
 
     /// What the request would be answered, whether it is a dry run or not.
     async fn supposed(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
+        let cancels = cancelled_job(&body);
         match self.cluster.request(actor, EngineRequest::DryRun { body: Box::new(body) }).await? {
-            Reply::DryRun(reply) => self.granted(*reply).await,
+            Reply::DryRun(reply) => self.granted(self.cancelled_before(cancels, *reply).await).await,
             other => Err(mismatched(&other)),
         }
     }
@@ -262,6 +267,15 @@ impl HttpState {
             return self.granted(self.cluster.request(actor, body).await?).await;
         }
         self.supposed(actor, body).await
+    }
+
+    /// The reply to the cancellation of a job that was cancelled before and is in the store alone: it is as it was asked to be.
+    async fn cancelled_before(&self, cancels: Option<JobId>, reply: Reply) -> Reply {
+        let (Some(job), Reply::Refused(Refusal::NoSuchJob(_))) = (cancels, &reply) else { return reply };
+        match lookup::record(&self.cluster, job).await {
+            Ok(record) if matches!(record.state, JobState::Cancelled { .. }) => Reply::Job(record),
+            _ => reply,
+        }
     }
 
     async fn granted(&self, reply: Reply) -> Result<Reply, Problem> {
@@ -333,6 +347,7 @@ pub fn router(state: HttpState) -> Router {
         .layer(middleware::from_fn_with_state(acts, once::keyed))
         .layer(middleware::from_fn_with_state(guard, access::checked))
         .layer(middleware::from_fn_with_state(parameters, parameters::checked))
+        .layer(middleware::from_fn(representation::checked))
         .layer(middleware::from_fn_with_state(state.clone(), standby::checked))
         .with_state(state);
     limits::limited(routes)
@@ -349,6 +364,14 @@ async fn fallback(request: Request) -> Response {
 async fn wrong_method(request: Request) -> Problem {
     let detail = format!("{} does not take {}", request.uri().path(), request.method());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+}
+
+/// The job that a request cancels.
+fn cancelled_job(request: &EngineRequest) -> Option<JobId> {
+    match request.itself() {
+        EngineRequest::Cancel { job, .. } => Some(*job),
+        _ => None,
+    }
 }
 
 /// The engine answers every request with its own kind of reply.

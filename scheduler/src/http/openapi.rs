@@ -1,5 +1,6 @@
 //! The routes below `/api/v1` and the OpenAPI document that follows from their handlers.
 
+mod bounds;
 mod replies;
 mod statuses;
 
@@ -61,6 +62,7 @@ pub const REASON: &str = "reason";
     ),
     // Replies to `?at=` (`replies` says of which operations), and what a dry run adds.
     components(schemas(v1::PastJob, v1::PastJobList, v1::PastNode, v1::PastNodeList, v1::HeldGpus, v1::PastOverview, v1::Foreseen, v1::DrainEffect)),
+    servers((url = "/", description = "The server that serves this document")),
     security(("bearer" = []), ("cookie" = [])),
     tags(
         (name = "jobs", description = "Submit, watch and steer jobs"),
@@ -205,8 +207,9 @@ pub fn complete(mut document: utoipa::openapi::OpenApi) -> utoipa::openapi::Open
             accept_reason(operation);
         }
         say_who_may(operation);
+        bounds::add(operation);
         replies::tell(operation);
-        statuses::tell(path, &method, operation);
+        statuses::complete(path, &method, operation);
     }
     document.components.as_mut().map(replies::add_parts);
     document

@@ -19,7 +19,7 @@ use super::{HttpState, conversions, lookup};
 use crate::cluster::Cluster;
 
 /// A page reads the moves of each of its plans.
-const HISTORY_AT_MOST: u32 = 50;
+pub const HISTORY_AT_MOST: u32 = 50;
 /// Plans looked at for a page: most of them move nobody.
 const LOOKED_AT: u32 = 1_000;
 
@@ -48,7 +48,7 @@ pub async fn plan_history(
     _caller: Principal,
     Query(query): Query<HistoryQuery>,
 ) -> Result<Json<v1::PlanHistory>, Problem> {
-    let limit = query.limit.unwrap_or(20).clamp(1, HISTORY_AT_MOST) as usize;
+    let limit = query.limit.unwrap_or(20) as usize;
     let page = state.cluster.store().plans(None, query.cursor.map(PlanId), LOOKED_AT).await?;
     let carried_out = |plan: &&PlanSummary| {
         let state = plan.state.kind();

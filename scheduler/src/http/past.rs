@@ -14,8 +14,8 @@ use headway_types::{
 use serde::{Deserialize, Serialize};
 
 use super::conversions::{self, time};
-use super::lookup;
 use super::problem::Problem;
+use super::{cursor, lookup};
 use crate::cluster::Cluster;
 use crate::store::{JobFilter, OutOfSight, StatesAt};
 
@@ -68,7 +68,7 @@ pub async fn jobs(cluster: &Cluster, filter: JobFilter, at: DateTime<Utc>) -> Re
     let held = allocations(cluster, &states, |job| shown.contains(&job)).await?;
     let names = NodeNames::of(cluster, held_nodes(&held)).await?;
     let items = page.items.iter().filter_map(|record| job_as_it_was(record, &states, &held, at, &names));
-    Ok(v1::PastJobList { at: time(at), items: items.collect(), next_cursor: page.next.map(|job| job.to_string()) })
+    Ok(v1::PastJobList { at: time(at), items: items.collect(), next_cursor: page.next.map(cursor::bind) })
 }
 
 /// One job, also where it had ended.

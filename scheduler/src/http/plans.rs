@@ -22,7 +22,7 @@ use super::{HttpState, conversions, lookup, outcomes, past};
 use crate::archive;
 use crate::shown::Shown;
 
-const PLANS_AT_MOST: u32 = 200;
+pub const PLANS_AT_MOST: u32 = 200;
 
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -49,7 +49,7 @@ pub async fn list_plans(
     _caller: Principal,
     Query(query): Query<PlansQuery>,
 ) -> Result<Json<v1::PlanList>, Problem> {
-    let limit = query.limit.unwrap_or(50).clamp(1, PLANS_AT_MOST);
+    let limit = query.limit.unwrap_or(50);
     let before = query.cursor.map(PlanId);
     if let Some(at) = query.at {
         return Ok(Json(past::plans(&state.cluster, before, limit, at).await?));

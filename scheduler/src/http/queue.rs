@@ -13,14 +13,14 @@ use headway_types::GpuType;
 use self::counts::Counts;
 use self::line::Line;
 pub use self::line::Memory;
-pub use self::query::QueueQuery;
 use self::query::Wanted;
+pub use self::query::{JOBS_AT_MOST, QueueQuery};
 use super::access::Seen;
 use super::auth::Principal;
 use super::conversions::time;
 use super::extract::{Json, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions};
+use super::{HttpState, conversions, cursor};
 
 /// Jobs that wait, in the order in which they are expected to start, with why they wait; what all of them come to; and what is free.
 #[utoipa::path(get, path = "/queue", tag = "cluster", params(QueueQuery),
@@ -38,7 +38,8 @@ pub async fn queue(
         tracing::error!(error = &error as &dyn std::error::Error, "reading the queue broke down");
         Problem::internal()
     })?;
-    Ok(Json(page))
+    // The digest of the question is known to the request alone, not to the thread that reads the queue.
+    Ok(Json(v1::Queue { next_cursor: page.next_cursor.map(cursor::bind), ..page }))
 }
 
 /// Looks at every row once: what is admitted is counted, as is what would be with one condition less, and the page is what follows the cursor.

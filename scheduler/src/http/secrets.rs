@@ -42,7 +42,8 @@ pub async fn put_secret(
 ) -> Result<Response, Problem> {
     let owner = owner_of(&state, &caller, query.project, Act::KeepProjectSecrets)?;
     if !is_secret_name(&name) {
-        let detail = "a secret's name has 1 to 128 letters, digits, '-', '_' or '.', and begins with a letter or digit";
+        let detail =
+            "a secret's name has 1 to 128 ASCII letters, digits, '-', '_' or '.', and begins with a letter or digit";
         return Err(Problem::invalid(detail).field("secret"));
     }
     if value.expose().is_empty() || value.expose().len() > LONGEST_VALUE || value.expose().contains('\0') {

@@ -20,7 +20,7 @@ use super::auth::Principal;
 use super::conversions::time;
 use super::extract::{Json, Query};
 use super::problem::Problem;
-use super::{HttpState, conversions, goodput, lookup};
+use super::{HttpState, conversions, cursor, goodput, lookup};
 use crate::store::{EventFilter, SpanFilter};
 
 /// Six hours.
@@ -28,7 +28,7 @@ const USUAL: Seconds = Seconds(21_600.0);
 /// A year and a bit, as of usage.
 const LONGEST: Seconds = Seconds(400.0 * 86_400.0);
 const LANES: u32 = 50;
-const LANES_AT_MOST: u32 = 200;
+pub const LANES_AT_MOST: u32 = 200;
 const JOBS_AT_MOST: usize = 200;
 const PLANS_AT_MOST: u32 = 200;
 /// Allocations on the nodes of a page.
@@ -95,7 +95,7 @@ pub async fn timeline(
         resolution_seconds: frame.resolution.map(|step| step.0),
         aggregated: frame.resolution.map(|step| format!("aggregated to {}", in_words(step))),
         lanes,
-        next_cursor,
+        next_cursor: next_cursor.map(cursor::bind),
         reservations: reservations.map(|one| conversions::reservation(one, &view)).collect(),
         plans,
         left_out: more_plans || more_held,
@@ -142,7 +142,7 @@ async fn jobs(
     frame: Frame,
 ) -> Result<(Vec<v1::TimelineLane>, Option<String>), Problem> {
     let store = state.cluster.store();
-    let cursor = query.cursor.as_deref().map(|text| text.parse::<JobId>().map_err(|_| no_cursor())).transpose()?;
+    let cursor = query.cursor.as_deref().map(job_position).transpose()?;
     let filter = SpanFilter {
         from: frame.from,
         to: frame.to,
@@ -150,7 +150,7 @@ async fn jobs(
         among: query.job.as_deref().map(named).transpose()?,
         out_of_sight: caller.out_of_sight(&state.cluster.view()),
         cursor,
-        limit: query.limit.unwrap_or(LANES).clamp(1, LANES_AT_MOST),
+        limit: query.limit.unwrap_or(LANES),
     };
     let page = store.jobs_within(&filter).await?;
     let view = state.cluster.view();
@@ -181,8 +181,8 @@ async fn nodes(
         let only = lookup::node_ever(&state.cluster, node).await?;
         known.retain(|(_, id)| *id == only);
     }
-    let after = query.cursor.as_deref().map(position).transpose()?;
-    let limit = query.limit.unwrap_or(LANES).clamp(1, LANES_AT_MOST) as usize;
+    let after = query.cursor.as_deref().map(node_position).transpose()?;
+    let limit = query.limit.unwrap_or(LANES) as usize;
     let mut shown: Vec<(String, NodeId)> =
         known.into_iter().filter(|one| after.as_ref().is_none_or(|after| one > after)).take(limit + 1).collect();
     let more = shown.len() > limit;
@@ -271,16 +271,15 @@ fn named(text: &str) -> Result<Vec<JobId>, Problem> {
     Ok(ids)
 }
 
-/// Where a page of nodes ended: id, then name, which may have any sign in it.
-fn position(cursor: &str) -> Result<(String, NodeId), Problem> {
-    let (id, name) = cursor.split_once(':').ok_or_else(no_cursor)?;
-    Ok((name.to_owned(), id.parse().map_err(|_| no_cursor())?))
+/// Where a page of jobs ended.
+fn job_position(given: &str) -> Result<JobId, Problem> {
+    cursor::position(given)?.parse().map_err(|_| cursor::unknown())
 }
 
-fn no_cursor() -> Problem {
-    Problem::bad_request("this is no cursor of a timeline")
-        .field("cursor")
-        .hint("send the next_cursor of the page before, with the same span and group")
+/// Where a page of nodes ended: id, then name, which may have any sign in it.
+fn node_position(given: &str) -> Result<(String, NodeId), Problem> {
+    let (id, name) = cursor::position(given)?.split_once(':').ok_or_else(cursor::unknown)?;
+    Ok((name.to_owned(), id.parse().map_err(|_| cursor::unknown())?))
 }
 
 /// "10 min".

@@ -18,7 +18,9 @@ use crate::store::{NewToken, Revocation, TokenHash};
 
 /// Of one user, that open something at once.
 const MOST_TOKENS: u32 = 100;
-const TOKENS_AT_MOST: u32 = 1_000;
+pub const TOKENS_AT_MOST: u32 = 1_000;
+/// Life of a person's token that is made without a word about it: what is forgotten ends by itself.
+const USUAL_LIFE: Seconds = Seconds(90.0 * 86_400.0);
 const LONGEST_LIFE: f64 = 10.0 * 365.0 * 86_400.0;
 
 /// Make a token of one's own that opens no more than the caller's, or, of an admin, somebody else's or an agent's. A user has 100 that open something at most (409, `too_many_tokens`). Its secret is shown in this reply and never again.
@@ -37,6 +39,7 @@ pub async fn create_token(
         return Err(Problem::invalid("ttl_s must be between one second and ten years").field("ttl_s"));
     }
     let scope = body.scope.unwrap_or(caller.scope());
+    let life = life(&body, scope)?;
     let user = whose(&state, &caller, body.user.as_deref(), scope).await?;
     let now = state.cluster.now();
     let secret = fresh_secret("hw_")?;
@@ -46,7 +49,7 @@ pub async fn create_token(
         name,
         user: user.as_deref(),
         scope,
-        expires_at: body.ttl_s.map(|ttl| now + Seconds(ttl)),
+        expires_at: life.map(|life| now + life),
         identity,
         of_session: false,
     };
@@ -55,6 +58,18 @@ pub async fn create_token(
     let token = made.ok_or_else(|| too_many_tokens(user.as_deref().unwrap_or_default()))?;
     tracing::info!(token_id = %token.id, by = caller.name(), user, %scope, "token created");
     Ok((StatusCode::CREATED, Json(v1::CreatedToken { token: conversions::token(&token), secret })).into_response())
+}
+
+/// How long a token opens something; `None`: until it is revoked. An agent's token that ended by itself would take its node away.
+fn life(body: &v1::TokenRequest, scope: TokenScope) -> Result<Option<Seconds>, Problem> {
+    match (body.ttl_s, body.never_expires) {
+        (Some(_), true) => Err(Problem::invalid("ttl_s and never_expires contradict each other")
+            .field("never_expires")
+            .hint("leave out one of them")),
+        (Some(ttl), false) => Ok(Some(Seconds(ttl))),
+        (None, true) => Ok(None),
+        (None, false) => Ok((scope != TokenScope::Agent).then_some(USUAL_LIFE)),
+    }
 }
 
 fn too_many_tokens(user: &str) -> Problem {
@@ -140,7 +155,7 @@ pub async fn list_tokens(
     Query(query): Query<TokensPage>,
 ) -> Result<Json<v1::TokenList>, Problem> {
     let user = of_whom(&caller, query.user)?;
-    let limit = query.limit.unwrap_or(TOKENS_AT_MOST).clamp(1, TOKENS_AT_MOST);
+    let limit = query.limit.unwrap_or(TOKENS_AT_MOST);
     let page = state.cluster.store().tokens(user.as_deref(), query.cursor, limit).await?;
     Ok(Json(v1::TokenList {
         items: page.items.iter().map(conversions::token).collect(),

@@ -86,6 +86,6 @@ pub fn check_name(name: &str, field: &str) -> Result<(), Problem> {
     if begins_well && reads_well && name.len() <= LONGEST_NAME && name != "scheduler" {
         return Ok(());
     }
-    let what = "a user's name has 1 to 128 letters, digits, '-', '_', '.', '+' or '@', a letter or digit first, and is not \"scheduler\"";
+    let what = "a user's name has 1 to 128 ASCII letters, digits, '-', '_', '.', '+' or '@', a letter or digit first, and is not \"scheduler\"";
     Err(Problem::invalid(what).field(field))
 }

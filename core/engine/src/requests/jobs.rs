@@ -18,6 +18,12 @@ impl Engine {
         reason: Option<String>,
         grace: Option<Seconds>,
     ) -> Result<Reply, Refusal> {
+        // A retry whose first answer was lost asks for what is so already.
+        if let Some(job) = self.facts.jobs.get(&id)
+            && matches!(job.state, JobState::Cancelled { .. })
+        {
+            return Ok(Reply::Job(job.clone()));
+        }
         let job = self.live_job(id)?;
         let (name, state) = (job.spec.name.clone(), job.state.clone());
         let by = actor.to_string();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use headway_engine::view::{JobView, View};
 use headway_types::{ArrayId, JobId};
 
-use super::query::no_cursor;
 use crate::asking::Foretold;
+use crate::http::cursor::unknown as no_cursor;
 use crate::http::labels;
 use crate::http::problem::Problem;
 use crate::store::{JobFilter, Page};

@@ -14,11 +14,12 @@ use utoipa::openapi::schema::Schema;
 use uuid::Uuid;
 
 use super::orders::{LiveKey, LiveOrder};
+use crate::http::cursor;
 use crate::http::labels;
 use crate::http::problem::Problem;
 use crate::store::{IdEnd, JobFilter, JobKey, JobOrder};
 
-const JOBS_AT_MOST: u32 = 500;
+pub const JOBS_AT_MOST: u32 = 500;
 
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -64,8 +65,8 @@ pub struct Wanted {
     /// By which the store knows the only jobs that are wanted.
     pub id: Option<IdEnd>,
     pub sort: Sort,
-    /// As given.
-    pub cursor: Option<String>,
+    /// Where the page before ended.
+    pub position: Option<String>,
     pub fields: Option<Fields>,
     pub totals: bool,
     /// One row per array.
@@ -83,8 +84,9 @@ impl Wanted {
     pub fn of(query: JobsQuery) -> Result<Self, Problem> {
         let states = states(query.state.as_deref())?;
         let (order, sort) = sort(query.sort.as_deref(), &states)?;
-        let cursor = match (sort, &query.cursor) {
-            (Sort::Stored, Some(text)) => Some(text.parse::<JobId>().map_err(|_| no_cursor())?),
+        let position = query.cursor.as_deref().map(cursor::position).transpose()?;
+        let cursor = match (sort, position) {
+            (Sort::Stored, Some(text)) => Some(text.parse::<JobId>().map_err(|_| cursor::unknown())?),
             _ => None,
         };
         let collapsed = collapsed(query.arrays.as_deref())?;
@@ -109,12 +111,13 @@ impl Wanted {
             among: None,
             out_of_sight: None,
             order,
-            limit: query.limit.unwrap_or(100).clamp(1, JOBS_AT_MOST),
+            limit: query.limit.unwrap_or(100),
             cursor,
         };
         let fields = query.fields.as_deref().map(Fields::read).transpose()?;
         let (id, totals) = (query.id.as_deref().map(id_end).transpose()?, query.totals.unwrap_or(false));
-        Ok(Self { filter, id, sort, cursor: query.cursor, fields, totals, collapsed })
+        let position = position.map(str::to_owned);
+        Ok(Self { filter, id, sort, position, fields, totals, collapsed })
     }
 
     /// The past knows jobs in the order of their submission, and of each what its history tells.
@@ -144,12 +147,6 @@ fn collapsed(text: Option<&str>) -> Result<bool, Problem> {
             Err(problem.hint("arrays are expanded or collapsed"))
         }
     }
-}
-
-pub fn no_cursor() -> Problem {
-    Problem::bad_request("this is no cursor of such a list")
-        .field("cursor")
-        .hint("send the next_cursor of the page before, with the same sort")
 }
 
 /// The beginning or the end of an id that somebody names.

@@ -2,14 +2,88 @@
 //! a handler declares as `4XX` stands for all that its subject may be refused for; a range itself says nothing to whoever reads the document.
 
 use axum::http::{Method, StatusCode};
-use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
+use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::response::{Response, ResponseBuilder};
-use utoipa::openapi::{ContentBuilder, HeaderBuilder, Ref, RefOr};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{Content, ContentBuilder, HeaderBuilder, Ref, RefOr, Required};
 
 const ANY_REFUSAL: &str = "4XX";
+const UNKNOWN: &str = "There is none, or none that the caller may know of";
+
+/// Writes out the replies of an operation whole: its errors, what each reply says, and whether one may say that nothing has changed.
+pub fn complete(path: &str, method: &Method, operation: &mut Operation) {
+    tell_conditional(method, operation);
+    tell(path, method, operation);
+    describe(method, operation);
+}
+
+/// A reply with an entity tag may be asked for on the condition that it has changed.
+fn tell_conditional(method: &Method, operation: &mut Operation) {
+    let reply = operation.responses.responses.get("200");
+    let has_tag = matches!(reply, Some(RefOr::T(reply)) if reply.headers.contains_key("ETag"));
+    if *method != Method::GET || !has_tag {
+        return;
+    }
+    let condition = ParameterBuilder::new()
+        .name("If-None-Match")
+        .parameter_in(ParameterIn::Header)
+        .required(Required::False)
+        .description(Some("Entity tags of replies that are known already: 304 if the reply has one of them"))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build();
+    operation.parameters.get_or_insert_default().push(RefOr::T(condition));
+    operation.responses.responses.insert("304".to_owned(), RefOr::T(Response::default()));
+}
+
+/// Describes the replies whose handlers leave it to the status and the schema. OpenAPI demands a description of each.
+fn describe(method: &Method, operation: &mut Operation) {
+    for (status, response) in &mut operation.responses.responses {
+        let RefOr::T(response) = response else { continue };
+        if response.description.is_empty() {
+            let schema = response.content.values().find_map(schema_in_words);
+            response.description = description(method, status, schema.as_deref());
+        }
+    }
+}
+
+fn description(method: &Method, status: &str, schema: Option<&str>) -> String {
+    match (status, schema) {
+        ("200", Some(schema)) if *method == Method::GET => format!("The {schema}"),
+        ("200", Some(schema)) => format!("Done; the reply is the {schema}"),
+        ("201", Some(schema)) => format!("Created; the reply is the {schema}"),
+        ("200", None) => "Done".to_owned(),
+        ("201", None) => "Created".to_owned(),
+        ("204", _) => "Done; the reply has no body".to_owned(),
+        ("304", _) => "Not modified: the reply has an entity tag that If-None-Match names".to_owned(),
+        ("404", _) => UNKNOWN.to_owned(),
+        (status, _) => format!("Status {status}"),
+    }
+}
+
+/// "job list", of a reference to `JobList`.
+fn schema_in_words(content: &RefOr<Content>) -> Option<String> {
+    let RefOr::T(content) = content else { return None };
+    let reference = match content.schema.as_ref()? {
+        RefOr::Ref(reference) => reference,
+        // The first is the reply to a request without further parameters.
+        RefOr::T(Schema::AnyOf(several)) => match several.items.first()? {
+            RefOr::Ref(reference) => reference,
+            RefOr::T(_) => return None,
+        },
+        RefOr::T(_) => return None,
+    };
+    let mut words = String::new();
+    for letter in reference.ref_location.rsplit('/').next()?.chars() {
+        if letter.is_uppercase() && !words.is_empty() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    Some(words)
+}
 
 /// Writes out the errors that an operation may be answered with.
-pub fn tell(path: &str, method: &Method, operation: &mut Operation) {
+fn tell(path: &str, method: &Method, operation: &mut Operation) {
     let subject = operation.responses.responses.remove(ANY_REFUSAL).is_some();
     let has = |place: ParameterIn, name: Option<&str>| {
         operation.parameters.iter().flatten().any(|one| match one {
@@ -29,7 +103,7 @@ pub fn tell(path: &str, method: &Method, operation: &mut Operation) {
         (StatusCode::BAD_REQUEST, true, "A parameter or the body cannot be read"),
         (StatusCode::UNAUTHORIZED, true, "No token, or one that opens nothing"),
         (StatusCode::FORBIDDEN, true, "The token does not open this"),
-        (StatusCode::NOT_FOUND, named || subject, "There is none, or none that the caller may know of"),
+        (StatusCode::NOT_FOUND, named || subject, UNKNOWN),
         (StatusCode::REQUEST_TIMEOUT, body || changes, "The body did not come in time"),
         (
             StatusCode::CONFLICT,
@@ -69,5 +143,33 @@ fn problem(status: StatusCode, what: &str) -> Response {
             response.header("Retry-After", HeaderBuilder::new().description(Some("Seconds to wait")).build()).build()
         }
         _ => response.build(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::http::openapi::{complete, routes};
+
+    #[test]
+    fn every_reply_has_a_description_and_none_is_a_mere_status() {
+        let document = serde_json::to_value(complete(routes().into_openapi())).unwrap();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                for (status, reply) in operation["responses"].as_object().unwrap() {
+                    let said = reply["description"].as_str().unwrap_or_default();
+                    assert!(!said.is_empty() && !said.starts_with("Status "), "{method} {path} {status}: {reply}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_is_described_by_what_it_is() {
+        assert_eq!(description(&Method::GET, "200", Some("job list")), "The job list");
+        assert_eq!(description(&Method::POST, "201", Some("created token")), "Created; the reply is the created token");
+        let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("JobDetail"))).build();
+        assert_eq!(schema_in_words(&RefOr::T(content)).as_deref(), Some("job detail"));
     }
 }

@@ -18,7 +18,7 @@ use tokio::sync::Mutex;
 
 use crate::asking::{Asking, Foretold};
 use crate::http::conversions::time;
-use crate::http::listing::no_cursor;
+use crate::http::cursor::unknown as no_cursor;
 use crate::http::problem::Problem;
 use crate::http::waiting;
 use crate::planning::SolvedRound;

@@ -11,9 +11,10 @@ use uuid::Uuid;
 
 use super::counts::Holds;
 use super::line::{Rank, Row};
+use crate::http::cursor;
 use crate::http::problem::Problem;
 
-const JOBS_AT_MOST: u32 = 500;
+pub const JOBS_AT_MOST: u32 = 500;
 /// Told of a job that no round has looked at yet.
 pub const UNPLANNED: &str = "unplanned";
 
@@ -62,8 +63,8 @@ impl Wanted {
             gpu_type: query.gpu_type.map(|of| known_type(of, view)).transpose()?,
             part: query.q.map(|part| part.to_lowercase()),
             job: query.job.map(JobId),
-            after: query.cursor.as_deref().map(str::parse).transpose()?,
-            limit: query.limit.unwrap_or(100).clamp(1, JOBS_AT_MOST) as usize,
+            after: query.cursor.as_deref().map(|given| cursor::position(given)?.parse()).transpose()?,
+            limit: query.limit.unwrap_or(100) as usize,
         })
     }
 

@@ -35,8 +35,9 @@ async fn an_array_is_submitted_read_and_acted_on_as_one() {
     let of = served.get("ada", &format!("/arrays/{id}?limit=3")).await.body;
     assert_eq!((&of["range"], &of["count"], &of["parallel"]), (&json!("0-9:3"), &json!(4), &json!(2)), "{of}");
     assert_eq!((&of["by_state"], &of["waiting_for_array"]), (&json!({"queued": 4}), &json!(2)));
-    assert_eq!((of["elements"].as_array().unwrap().len(), &of["next_cursor"]), (3, &json!("2")));
-    let rest = served.get("ada", &format!("/arrays/{id}?cursor=2")).await.body;
+    assert_eq!(of["elements"].as_array().unwrap().len(), 3);
+    let next = of["next_cursor"].as_str().unwrap();
+    let rest = served.get("ada", &format!("/arrays/{id}?cursor={next}")).await.body;
     assert_eq!((&rest["elements"][0]["name"], &rest["next_cursor"]), (&json!("sweep[9]"), &Value::Null));
     let waits = &rest["elements"][0]["waiting"];
     assert_eq!(waits["code"], "array_limit", "{waits}");

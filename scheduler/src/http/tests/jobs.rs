@@ -69,7 +69,52 @@ async fn a_job_is_changed_by_its_owner_or_an_admin_and_by_nobody_else() {
 }
 
 #[tokio::test]
+async fn a_job_that_is_cancelled_again_is_as_it_was_asked_to_be_and_other_ends_are_conflicts() {
+    let served = Served::start().await;
+    let job = format!("/jobs/{}", served.submit("ada", JOB, "k").await.id());
+    for again in ["", "", "?dry_run=true"] {
+        let cancelled = served.post("ada", &format!("{job}/cancel{again}")).await;
+        let (status, state) = (cancelled.status, &cancelled.body["state"]);
+        assert_eq!((status, state), (StatusCode::OK, &json!("cancelled")), "{}", cancelled.body);
+    }
+    let events = served.get("eve", &format!("{job}/events?verb=job.cancelled")).await.body;
+    assert_eq!(events["items"].as_array().unwrap().len(), 1, "it was cancelled once: {events}");
+    assert_eq!(served.post("ada", &format!("{job}/hold")).await.problem(StatusCode::CONFLICT), "wrong_state");
+    assert_eq!(served.post("bob", &format!("{job}/cancel")).await.problem(StatusCode::FORBIDDEN), "forbidden");
+}
 
+#[tokio::test]
+async fn what_is_known_already_is_not_sent_again() {
+    let served = Served::start().await;
+    let job = format!("/jobs/{}", served.submit("ada", JOB, "k").await.id());
+    for path in [job.as_str(), "/policy"] {
+        let read = served.get("ada", path).await;
+        let tag = read.headers["etag"].to_str().unwrap().to_owned();
+        let ask = |tag: &str| asked(Method::GET, "ada", path).header("if-none-match", tag).body(Body::empty()).unwrap();
+        let known = served.send(ask(&tag)).await;
+        assert_eq!((known.status, &known.body), (StatusCode::NOT_MODIFIED, &json!("")), "{path}");
+        assert_eq!(known.headers["etag"].to_str().unwrap(), tag);
+        assert_eq!(served.send(ask("\"9-0000000000000000\"")).await.status, StatusCode::OK, "{path}");
+    }
+    // What is sent as If-Match is the version, whatever the rest of the body is by then.
+    let tag = served.get("ada", &job).await.headers["etag"].to_str().unwrap().to_owned();
+    let hold = served.post("ada", &format!("{job}/hold")).await;
+    assert_eq!(hold.status, StatusCode::OK);
+    let patch = asked(Method::PATCH, "ada", &job).header("content-type", "application/json").header("if-match", &tag);
+    let patched = served.send(patch.body(Body::from(r#"{"priority": 40}"#)).unwrap()).await;
+    assert_eq!(patched.problem(StatusCode::PRECONDITION_FAILED), "version_changed");
+}
+
+#[tokio::test]
+async fn a_compressed_body_is_refused_as_one() {
+    let served = Served::start().await;
+    let request = asked(Method::POST, "ada", "/jobs").header("content-type", "application/json");
+    let answer = served.send(request.header("content-encoding", "gzip").body(Body::from("\x1f")).unwrap()).await;
+    assert_eq!(answer.problem(StatusCode::UNSUPPORTED_MEDIA_TYPE), "unsupported_media_type");
+    assert_eq!(answer.body["field"], "Content-Encoding");
+}
+
+#[tokio::test]
 async fn a_job_is_pinned_and_its_sizes_and_labels_change() {
     let served = Served::start().await;
     let yaml = "{version: 1, name: first, resources: {gpus: {min: 1, max: 8}}, training: {model: gpt2-124m, \

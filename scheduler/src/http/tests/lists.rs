@@ -156,3 +156,37 @@ async fn who_waits_says_why_by_the_newest_round() {
     let held = served.get("eve", &format!("/jobs/{second}")).await.body;
     assert_eq!((&held["waiting"]["code"], &held["waiting"]["position"]), (&json!("held"), &Value::Null));
 }
+
+#[tokio::test]
+async fn a_cursor_of_another_sort_or_filter_is_refused() {
+    let served = with_five_jobs().await;
+    let first = served.get("eve", "/jobs?limit=2&sort=name&user=ada").await.body;
+    let cursor = first["next_cursor"].as_str().unwrap();
+    let same = served.get("eve", &format!("/jobs?user=ada&sort=name&limit=1&totals=true&cursor={cursor}")).await;
+    assert_eq!(same.status, StatusCode::OK, "{}", same.body);
+    for other in ["sort=-name&user=ada", "sort=name&user=bob", "sort=name", "user=ada", "sort=name&user=ada&state=live"]
+    {
+        let refused = served.get("eve", &format!("/jobs?limit=2&{other}&cursor={cursor}")).await;
+        assert_eq!(refused.problem(StatusCode::BAD_REQUEST), "bad_request", "{other}");
+        assert_eq!(refused.body["field"], "cursor");
+        assert!(refused.body["detail"].as_str().unwrap().contains("another sort or filter"), "{}", refused.body);
+    }
+    let queue = served.get("eve", &format!("/queue?cursor={cursor}")).await;
+    assert_eq!(queue.problem(StatusCode::BAD_REQUEST), "bad_request");
+    let invented = served.get("eve", "/jobs?cursor=01890000-0000-7000-8000-000000000000").await;
+    assert_eq!(invented.body["detail"], "this is no cursor of such a list");
+}
+
+#[tokio::test]
+async fn a_limit_that_no_page_has_is_refused() {
+    let served = Served::start().await;
+    for path in ["/jobs", "/arrays", "/queue", "/plans", "/plans/history", "/events", "/timeline"] {
+        for limit in ["0", "100000"] {
+            let refused = served.get("eve", &format!("{path}?limit={limit}")).await;
+            assert_eq!(refused.problem(StatusCode::BAD_REQUEST), "bad_request", "{path} {limit}");
+            assert_eq!(refused.body["field"], "limit", "{path} {limit}");
+            assert!(refused.body["detail"].as_str().unwrap().contains("between 1 and "), "{}", refused.body);
+        }
+        assert_eq!(served.get("eve", &format!("{path}?limit=1")).await.status, StatusCode::OK, "{path}");
+    }
+}

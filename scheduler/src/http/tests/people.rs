@@ -120,3 +120,22 @@ async fn a_user_has_so_many_tokens_and_lists_are_paged() {
     assert_eq!(served.send(revoke).await.status, StatusCode::NO_CONTENT);
     assert_eq!(make("eve", json!({"name": "again"})).await.status, StatusCode::CREATED);
 }
+
+#[tokio::test]
+async fn a_token_ends_after_ninety_days_unless_something_else_is_asked_for() {
+    let served = Served::start().await;
+    let make = async |body: Value| served.send_json(Method::POST, "root", "/auth/tokens", &body).await;
+    let life = |made: &Answer| {
+        let at = |field: &str| made.body["token"][field].as_str()?.parse::<chrono::DateTime<chrono::Utc>>().ok();
+        Some((at("expires_at")? - at("created_at")?).num_seconds())
+    };
+    assert_eq!(life(&make(json!({"name": "usual"})).await), Some(90 * 86_400));
+    assert_eq!(life(&make(json!({"name": "short", "ttl_s": 60})).await), Some(60));
+    assert_eq!(life(&make(json!({"name": "ever", "never_expires": true})).await), None);
+    assert_eq!(life(&make(json!({"name": "node", "scope": "agent"})).await), None, "no node is lost after 90 days");
+    let both = make(json!({"name": "both", "ttl_s": 60, "never_expires": true})).await;
+    assert_eq!(
+        (both.problem(StatusCode::UNPROCESSABLE_ENTITY), &both.body["field"]),
+        ("invalid", &json!("never_expires"))
+    );
+}

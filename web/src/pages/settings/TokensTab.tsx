@@ -96,7 +96,7 @@ function Create() {
     name: name.trim(),
     scope: opens,
     ...(others && user.trim() && opens !== "agent" ? { user: user.trim() } : {}),
-    ...(LIVES[life]?.seconds ? { ttl_s: LIVES[life].seconds } : {}),
+    ...(LIVES[life]?.seconds ? { ttl_s: LIVES[life].seconds } : { never_expires: true }),
   };
   const request = useRequest(body, async (typed, doing) => (doing.dryRun ? null : unwrap(api.POST("/api/v1/auth/tokens", { body: typed }))));
   return (
