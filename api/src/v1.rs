@@ -95,7 +95,9 @@ pub use quota::{UserLoad, UserQuota};
 pub use rebalancing::{
     ApproveRequest, MoveOutcome, PastPlan, PlanChange, PlanDiff, PlanHistory, PlanScope, PlanTerms, RebalanceRequest,
 };
-pub use reservation::{Reservation, ReservationList, ReservationRequest};
+pub use reservation::{
+    DepartingJob, NodeReservation, Reservation, ReservationCost, ReservationList, ReservationRequest,
+};
 pub use secret::{Secret, SecretList, SecretRequest, SecretScope};
 pub use server::{Leadership, Server, Standby};
 pub use simulation::{

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::reservation::NodeReservation;
+
 /// A machine with GPUs and an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Node {
@@ -79,6 +81,10 @@ pub struct Node {
     #[serde(default)]
     #[schema(required = true)]
     pub declared_labels: BTreeMap<String, String>,
+    /// Reservations of the node that are not over, the next one first.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub reservations: Vec<NodeReservation>,
     pub registered_at: DateTime<Utc>,
     /// Rises with every stored change.
     pub version: u64,

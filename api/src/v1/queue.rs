@@ -81,4 +81,13 @@ pub struct GpuRoom {
     pub gpus_free: u32,
     /// The largest size of a job that would find room at once.
     pub largest: u32,
+    /// GPUs that the plan leaves free on nodes that are reserved: now, or too soon for a job without a time limit that
+    /// does not save. `gpus_free` does not count them.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub gpus_reserved: u32,
+    /// Names of these reservations.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub reservations: Vec<String>,
 }

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-/// A reservation that is not over. Before it begins, only jobs that will have ended by then start on its nodes; from
-/// then on only its members run there, and in a maintenance nobody.
+/// A reservation that is not over. While it lasts, only its members run on its nodes, and no job in a maintenance.
+/// Before, other jobs start there if they will have left when it begins: their time limit ends them before, or they save
+/// and what they do until then is worth their start. A reservation that begins in more than 7 days closes no node yet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Reservation {
     pub id: Uuid,
@@ -29,6 +30,48 @@ pub struct Reservation {
     pub active: bool,
     pub made_by: String,
     pub made_at: DateTime<Utc>,
+    /// What it takes from others: in the reply to its creation, also as a dry run; absent elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<ReservationCost>,
+}
+
+/// What a reservation takes from jobs that are no members of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReservationCost {
+    /// GPUs on its nodes.
+    pub gpus: u32,
+    /// These GPUs over the time for which it lasts.
+    pub gpu_hours: f64,
+    /// Jobs that run on its nodes and will have left when it begins, in the order in which they begin to leave.
+    pub jobs: Vec<DepartingJob>,
+}
+
+/// A job that leaves nodes before a reservation of others begins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DepartingJob {
+    pub job_id: Uuid,
+    pub job_name: String,
+    /// All GPUs that it holds, on other nodes too.
+    pub gpus: u32,
+    /// When it begins to leave.
+    pub leaves_at: DateTime<Utc>,
+    /// `limit` (its time limit ends it before), `saves` (it saves and goes on elsewhere or later) or `unsaved` (it is
+    /// stopped, and does not save as far as the scheduler knows). There may be more one day.
+    pub ending: String,
+}
+
+/// A reservation of a node that is not over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeReservation {
+    pub id: Uuid,
+    pub name: String,
+    pub from: DateTime<Utc>,
+    /// First moment at which it holds no more.
+    pub until: DateTime<Utc>,
+    /// The node is worked on: no job runs there.
+    pub maintenance: bool,
+    /// Whether it holds now.
+    pub active: bool,
 }
 
 /// Body of `POST /reservations`. Sending it again makes no second one.

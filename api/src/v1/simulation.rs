@@ -37,9 +37,9 @@ pub struct Counterfactual {
 }
 
 /// One thing that a question supposes or forces. Members that its kind does not speak of are absent; those of a job are named as in a job's `PATCH`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SupposedChange {
-    /// Of a job: `priority`, `gpus_min` (it accepts so few), `gpu_type` (it accepts that type as well), `resize`, `force` (it gets GPUs in any case), `submit`
+    /// Of a job: `priority`, `gpus_min` (it accepts so few), `gpu_type` (it accepts that type as well), `time_limit`, `resize`, `force` (it gets GPUs in any case), `submit`
     /// (it is one more) or `gone`; of others `quota`, `row`, `node_back`, `node_gone` or `more_nodes`. There may be more kinds one day.
     pub kind: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,6 +52,9 @@ pub struct SupposedChange {
     pub gpus_max: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<String>,
+    /// Of a job: the running time after which it is stopped, what it has run included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<String>,
     /// A row of the site's own, by name.

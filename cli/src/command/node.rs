@@ -302,7 +302,9 @@ fn within(text: &str) -> Result<Seconds, String> {
 /// Why a node takes nothing new, whoever says so, and what else is to be known of it.
 fn reason(node: &NodeReply) -> String {
     let said = [&node.policy_reason, &node.standing_reason].into_iter().flatten().cloned();
-    let reasons: Vec<String> = said.chain(node.conditions.iter().chain(&node.remarks).cloned()).collect();
+    let reserved = node.reservations.first().map(|one| format!("reserved {}", page::reserved(one)));
+    let reasons: Vec<String> =
+        said.chain(reserved).chain(node.conditions.iter().chain(&node.remarks).cloned()).collect();
     if reasons.is_empty() { "-".into() } else { reasons.join("; ") }
 }
 
@@ -342,6 +344,19 @@ mod tests {
         node.labels = [("disk".to_owned(), "nvme".to_owned()), ("gen".to_owned(), "4".to_owned())].into();
         node.declared_labels = [("gen".to_owned(), "4".to_owned())].into();
         insta::assert_snapshot!(page::text(&node));
+    }
+
+    #[test]
+    fn a_reserved_node_names_the_reservation() {
+        let mut node = nodes().remove(0);
+        let coming = serde_json::json!({"id": uuid::Uuid::nil(), "name": "psu-swap", "maintenance": true, "active": false,
+            "from": "2026-03-01T12:00:00Z", "until": "2026-03-01T16:00:00Z"});
+        node.reservations = vec![serde_json::from_value(coming).expect("a reservation of a node")];
+        let told = "for the maintenance psu-swap from 2026-03-01T12:00:00Z until 2026-03-01T16:00:00Z";
+        assert_eq!(reason(&node), format!("reserved {told}"));
+        assert!(page::text(&node).contains(&format!("  reserved     {told}")), "{}", page::text(&node));
+        node.reservations[0].active = true;
+        assert_eq!(reason(&node), "reserved for the maintenance psu-swap until 2026-03-01T16:00:00Z");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `headway queue …`: what waits for GPUs, in order, and why.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::{Client, QueueFilter};
@@ -192,13 +194,25 @@ fn free(room: Option<&[GpuRoom]>) -> String {
     let total: u32 = room.iter().map(|of| of.gpus_free).sum();
     let some = room.iter().filter(|of| of.gpus_free > 0);
     let told = some.map(|of| format!("{}: {}, for one job at most {}", of.gpu_type, of.gpus_free, of.largest));
-    match total {
+    let free = match total {
         0 => "none is free".into(),
         total => {
             let are = if total == 1 { "1 is".into() } else { format!("{total} are") };
             format!("{are} free ({})", told.collect::<Vec<_>>().join("; "))
         }
+    };
+    free + &reserved(room)
+}
+
+/// ", 4 more are reserved (r9)".
+fn reserved(room: &[GpuRoom]) -> String {
+    let total: u32 = room.iter().map(|of| of.gpus_reserved).sum();
+    let by: BTreeSet<&str> = room.iter().flat_map(|of| &of.reservations).map(String::as_str).collect();
+    if total == 0 {
+        return String::new();
     }
+    let are = if total == 1 { "is" } else { "are" };
+    format!(", {total} more {are} reserved ({})", by.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// "not_enough_free 12 jobs (96 GPUs), quota 3 jobs (24 GPUs), 2 more": who waits for most comes first.
@@ -290,6 +304,15 @@ mod tests {
         let nothing =
             QueueReply { items: Vec::new(), totals: QueueTotals::default(), room: Some(Vec::new()), ..queue() };
         assert_eq!(footer(&nothing), "No job waits; none is free");
+        let reserved = GpuRoom {
+            gpu_type: "L4".into(),
+            gpus_free: 0,
+            largest: 0,
+            gpus_reserved: 4,
+            reservations: vec!["r9".into()],
+        };
+        let reserved = QueueReply { room: Some(vec![reserved]), ..nothing.clone() };
+        assert_eq!(footer(&reserved), "No job waits; none is free, 4 more are reserved (r9)");
         assert_eq!(footer(&QueueReply { room: None, ..nothing }), "No job waits; no round has told yet what is free");
     }
 

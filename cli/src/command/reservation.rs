@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::{resolve_job, short};
 use crate::failure::{Failure, Kind};
 use crate::moment::parse_moment;
-use crate::output::Printer;
+use crate::output::{Printer, gpus};
 use crate::table::Column;
 
 #[derive(Subcommand, Clone, Debug)]
@@ -64,7 +64,7 @@ pub async fn run(client: &Client, print: &Printer, reservation: Reservation) -> 
             if print.structured() {
                 return print.value(&made);
             }
-            say!("reservation {} of {} until {}", made.name, made.nodes.join(", "), moment(made.until))?;
+            say!("{}", created(&made, Utc::now()))?;
             Ok(())
         }
         Reservation::Delete { reservation } => {
@@ -76,6 +76,25 @@ pub async fn run(client: &Client, print: &Printer, reservation: Reservation) -> 
             Ok(())
         }
     }
+}
+
+/// A new reservation and what it costs.
+fn created(made: &ReservationReply, now: DateTime<Utc>) -> String {
+    let nodes = made.nodes.join(", ");
+    let span = format!("from {} until {}", moment(made.from), moment(made.until));
+    let mut lines = vec![format!("reservation {} of {nodes}, {span}", made.name)];
+    let Some(cost) = &made.cost else { return lines.remove(0) };
+    lines.push(format!("takes {} ({:.1} GPU-hours)", gpus(cost.gpus), cost.gpu_hours));
+    for job in &cost.jobs {
+        let held = gpus(job.gpus);
+        let in_time = if job.leaves_at <= now { "now".into() } else { format!("at {}", moment(job.leaves_at)) };
+        lines.push(match job.ending.as_str() {
+            "limit" => format!("{} ({held}) has ended before, by its time limit", job.job_name),
+            "saves" => format!("{} ({held}) saves and leaves {in_time}", job.job_name),
+            _ => format!("{} ({held}) is stopped {in_time} unless it has ended, perhaps without saving", job.job_name),
+        });
+    }
+    lines.join("\n")
 }
 
 async fn request(client: &Client, create: Create) -> Result<ReservationRequest, Failure> {
@@ -153,5 +172,26 @@ mod tests {
         for width in [60, 80, 120, 160] {
             assert!(crate::table::widest(&COLUMNS, row(&one), width) <= width, "{width}");
         }
+    }
+
+    #[test]
+    fn a_new_reservation_says_what_it_costs() {
+        let leaving = |name: &str, ending: &str, at: &str| {
+            serde_json::json!({"job_id": "018bcfe5-0001-7000-8000-000000000001", "job_name": name, "gpus": 2,
+                "leaves_at": at, "ending": ending})
+        };
+        let jobs = [
+            leaving("quick", "unsaved", "2026-03-01T08:00:00Z"),
+            leaving("llama", "saves", "2026-03-01T11:56:30Z"),
+            leaving("brief", "limit", "2026-03-01T12:00:00Z"),
+        ];
+        let one: ReservationReply = serde_json::from_value(serde_json::json!({
+            "id": "018bcfe5-0001-7000-8000-000000000001", "name": "r9", "active": false, "nodes": ["n1", "n2"],
+            "from": "2026-03-01T12:00:00Z", "until": "2026-03-01T16:00:00Z", "projects": ["nlp"], "users": [],
+            "jobs": [], "made_by": "operator", "made_at": "2026-03-01T08:00:00Z",
+            "cost": {"gpus": 8, "gpu_hours": 32.0, "jobs": jobs},
+        }))
+        .unwrap();
+        insta::assert_snapshot!(created(&one, one.made_at));
     }
 }

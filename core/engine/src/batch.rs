@@ -34,6 +34,7 @@ impl Engine {
             self.check_leases();
             self.check_standings();
             self.check_reservations();
+            self.check_departures();
             self.check_proposals();
             self.check_return();
             self.reconcile();
@@ -113,7 +114,7 @@ impl Engine {
         let periodic = (!facts.roll.live.is_empty()).then(|| facts.now + facts.config.reconcile_every);
         let others =
             [waits, facts.draft.repeat_at, facts.next_reservation(), self.next_round(), self.window_opens(), periodic];
-        let others = others.into_iter().chain([at.behind_until()]);
+        let others = others.into_iter().chain([at.behind_until(), at.next_departure()]);
         let soon = facts.now + Seconds(0.001);
         nodes.chain(jobs).chain(proposals).chain(others.flatten()).min().map(|at| at.max(soon))
     }

@@ -37,6 +37,8 @@ pub(crate) struct Rounds {
     trouble: Option<Trouble>,
     /// Nodes that the newest rounds left out, as the log was told.
     nodes_left_out: BTreeSet<NodeId>,
+    /// Jobs that have to leave for a reservation, for which a round was asked.
+    departing: BTreeSet<JobId>,
     newest: Option<Arc<RoundRequest>>,
     /// That it takes running jobs for.
     step_times: BTreeMap<JobId, Seconds>,
@@ -120,6 +122,12 @@ impl Rounds {
     /// Whether the newest rounds could not be planned with a node.
     pub fn leaves_out(&self, node: NodeId) -> bool {
         self.nodes_left_out.contains(&node)
+    }
+
+    /// Notes which jobs have to leave for reservations, and returns those that had not to before.
+    pub fn newly_departing(&mut self, leaving: &BTreeMap<JobId, String>) -> Vec<JobId> {
+        let before = std::mem::replace(&mut self.departing, leaving.keys().copied().collect());
+        self.departing.difference(&before).copied().collect()
     }
 
     /// The node was deleted: should it come back wrong again, that is told again.

@@ -3,6 +3,7 @@
 
 pub(crate) mod breakdown;
 mod contradicted;
+mod departure;
 pub(crate) mod gang;
 mod leave;
 pub(crate) mod time;

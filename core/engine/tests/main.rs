@@ -30,6 +30,7 @@ mod quotas;
 mod rebalancing;
 mod requests;
 mod requeue;
+mod reservations;
 mod resize;
 mod restarts;
 mod returning;

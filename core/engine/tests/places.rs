@@ -1,6 +1,6 @@
-//! Where jobs may run: reservations, pins, exclusions, nodes that failed them, layouts that bind them.
+//! Where jobs may run: pins, exclusions, nodes that failed them, layouts that bind them.
 
-use headway_engine::event::{Ends, JobChange, Request, ReservationRequest};
+use headway_engine::event::{JobChange, Request};
 use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::report::Flexibility;
@@ -8,130 +8,6 @@ use headway_types::spec::Priority;
 use headway_types::{Capabilities, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, Layout, Seconds};
 
 use crate::harness::{Cluster, elastic, follow, gpus, inventory, node_id, of, rigid, spec, training};
-
-fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> ReservationRequest {
-    ReservationRequest {
-        name: name.into(),
-        nodes: [node_id(0)].into(),
-        from: Some(cluster.now + Seconds(from)),
-        ends: Ends::At(cluster.now + Seconds(until)),
-        maintenance: false,
-        projects: ["prod".to_string()].into(),
-        users: [].into(),
-        jobs: [].into(),
-    }
-}
-
-#[test]
-fn a_reservation_begins_and_ends() {
-    let mut cluster = Cluster::new(&[4]);
-    let stranger = cluster.submit(rigid("stranger", 4));
-    cluster.start(stranger);
-    let reservation = for_prod("demo", 100.0, 400.0, &cluster);
-    assert!(matches!(cluster.request(Request::Reserve { reservation }), Reply::Reservation(_)));
-    let member = cluster.submit(of("prod", rigid("member", 4)));
-    cluster.pass_beating(90.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Running { .. }), "it may stay until then");
-    cluster.pass_beating(20.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Stopping { cause: StopCause::Drain, .. }));
-    cluster.end(stranger, &GroupOutcome::Stopped);
-    cluster.pass_beating(3.0, &[0]);
-    cluster.start(member);
-    cluster.end(member, &GroupOutcome::Succeeded);
-    cluster.pass_beating(70.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Queued { .. }), "a free node is no node for a stranger");
-    cluster.restart();
-    cluster.register(inventory(0, 4), Vec::new());
-    cluster.pass_beating(250.0, &[0]);
-    assert!(matches!(cluster.state(stranger), JobState::Starting { .. }), "{:#?}", cluster.messages);
-    assert!(cluster.reservations.is_empty());
-    assert_eq!((cluster.count("reservation.began"), cluster.count("reservation.ended")), (1, 1));
-}
-
-#[test]
-fn nobody_runs_in_a_maintenance_window_and_only_what_will_have_left_starts_before_it() {
-    let mut cluster = Cluster::new(&[4, 4]);
-    let early = cluster.submit(rigid("early", 4));
-    cluster.start(early);
-    let node = cluster.nodes_of(early)[0];
-    let window = ReservationRequest {
-        nodes: [node_id(node)].into(),
-        maintenance: true,
-        projects: [].into(),
-        ..for_prod("psu-swap", 100.0, 400.0, &cluster)
-    };
-    let for_whom = ReservationRequest { maintenance: false, ..window.clone() };
-    let of_somebody = ReservationRequest { users: ["ada".to_string()].into(), ..window.clone() };
-    for wrong in [for_whom, of_somebody] {
-        let refused = cluster.request(Request::Reserve { reservation: wrong });
-        assert!(matches!(refused, Reply::Refused(Refusal::Invalid(_))), "{refused:?}");
-    }
-    let Reply::Reservation(made) = cluster.request(Request::Reserve { reservation: window.clone() }) else { panic!() };
-    assert!(made.is_maintenance());
-    assert_eq!(cluster.request(Request::Reserve { reservation: window }), Reply::Reservation(made));
-    cluster.end(early, &GroupOutcome::Succeeded);
-
-    // Ahead of it only what ends in time starts there; the other node is everybody's.
-    let endless = cluster.submit(rigid("endless", 4));
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert_eq!(cluster.nodes_of(endless), [1 - node]);
-    cluster.start(endless);
-    let waits = cluster.submit(rigid("waits", 4));
-    let mut brief = rigid("brief", 4);
-    brief.limits.time = Some(Seconds(60.0));
-    let brief = cluster.submit(brief);
-    cluster.pass_beating(3.0, &[0, 1]);
-    assert_eq!(cluster.nodes_of(brief), [node]);
-    cluster.start(brief);
-    cluster.end(brief, &GroupOutcome::Succeeded);
-
-    // Within it nobody does.
-    cluster.pass_beating(200.0, &[0, 1]);
-    assert_eq!((cluster.count("reservation.began"), cluster.count("reservation.ended")), (1, 0));
-    assert!(matches!(cluster.state(waits), JobState::Queued { .. }), "{:#?}", cluster.messages);
-    cluster.pass_beating(200.0, &[0, 1]);
-    assert_eq!(cluster.count("reservation.ended"), 1);
-    assert_eq!(cluster.nodes_of(waits), [node]);
-}
-
-#[test]
-fn what_runs_saves_and_leaves_when_a_maintenance_window_begins() {
-    let mut cluster = Cluster::new(&[4]);
-    let job = cluster.submit(rigid("one", 4));
-    cluster.start(job);
-    let reservation =
-        ReservationRequest { maintenance: true, projects: [].into(), ..for_prod("psu-swap", 100.0, 400.0, &cluster) };
-    cluster.request(Request::Reserve { reservation });
-    cluster.pass_beating(90.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Running { .. }), "it may stay until then");
-    cluster.pass_beating(20.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Drain, .. }));
-    assert!(cluster.messages.iter().any(|one| one.contains("reserved for the maintenance psu-swap")));
-    cluster.end(job, &GroupOutcome::Stopped);
-    cluster.pass_beating(200.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "nothing runs there meanwhile");
-    cluster.pass_beating(150.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Starting { .. }), "{:#?}", cluster.messages);
-}
-
-#[test]
-fn two_reservations_never_want_one_node_at_a_time() {
-    let mut cluster = Cluster::new(&[4]);
-    let reservation = for_prod("first", 0.0, 100.0, &cluster);
-    let first = cluster.request(Request::Reserve { reservation: reservation.clone() });
-    assert_eq!(cluster.request(Request::Reserve { reservation }), first, "asking again makes no second one");
-    let clash = for_prod("second", 50.0, 200.0, &cluster);
-    assert!(matches!(cluster.request(Request::Reserve { reservation: clash }), Reply::Refused(Refusal::WrongState(_))));
-    let next =
-        ReservationRequest { projects: ["nlp".to_string()].into(), ..for_prod("second", 100.0, 200.0, &cluster) };
-    assert!(matches!(cluster.request(Request::Reserve { reservation: next }), Reply::Reservation(_)));
-    let endless = cluster.submit(of("prod", rigid("endless", 4)));
-    let mut brief = of("prod", rigid("brief", 4));
-    brief.limits.time = Some(Seconds(60.0));
-    let brief = cluster.submit(brief);
-    assert!(matches!(cluster.state(brief), JobState::Starting { .. }), "it will have left in time");
-    assert!(matches!(cluster.state(endless), JobState::Queued { .. }));
-}
 
 #[test]
 fn a_pin_holds() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_planner::{CurveCache, Freedom, PlanInput, PlanJob, plan};
+use headway_planner::{CurveCache, Freedom, PlanInput, PlanJob, next_departure, plan};
 use headway_types::{GpuSeconds, JobId, Plan, Seconds, Solver, Timestamp};
 
 use crate::chance::Ending;
@@ -85,7 +85,8 @@ impl World {
         }
     }
 
-    /// Time until the next end or newcomer, or until a waiting job's patience is over.
+    /// Time until the next end or newcomer, until a waiting job's patience is over, or until a reservation begins, ends,
+    /// or asks a job to leave before it begins.
     fn until_something(&self) -> Option<Seconds> {
         let patience = self.input.policy.patience;
         let next = self.input.jobs.iter().filter_map(|job| match &job.current {
@@ -93,8 +94,16 @@ impl World {
             None => patience.map(|patience| patience.0 - job.claim.waited.0).filter(|left| *left > 0.0),
         });
         let comes = self.to_come.last().map(|job| job.submitted_at.since(self.input.now).0);
-        let next = next.chain(comes).fold(f64::INFINITY, f64::min);
+        let reserved = self.until_reservations().into_iter();
+        let next = next.chain(comes).chain(reserved).fold(f64::INFINITY, f64::min);
         next.is_finite().then_some(Seconds(next.max(0.0)))
+    }
+
+    fn until_reservations(&self) -> Option<f64> {
+        let now = self.input.now;
+        let bounds = self.input.reservations.iter().flat_map(|one| [one.from, one.until]);
+        let moments = bounds.filter(|at| *at > now).chain(next_departure(&self.input));
+        moments.min().map(|at| at.since(now).0)
     }
 
     fn until_end(&self, job: &PlanJob) -> Option<f64> {

@@ -15,6 +15,7 @@ use headway_types::{
 };
 
 use crate::claim::{Bounds, Claim, Needs};
+use crate::ending::Departure;
 use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::project::PlanProject;
 use crate::reservation::Reservation;
@@ -90,6 +91,7 @@ pub fn job(number: u32, min: u32, max: u32) -> PlanJob {
         batch_bound: None,
         claim: Claim::default(),
         bounds: Bounds::default(),
+        departure: Departure::default(),
         needs: Needs::default(),
     }
 }

@@ -216,6 +216,7 @@ pub(crate) fn check_job(job: &PlanJob) -> Result<(), WrongField> {
     // Overspent and overdue are facts, not mistakes.
     optional("bounds.budget_left", job.bounds.budget_left.map(|it| it.0), -MUCH..=MUCH)?;
     optional("bounds.time_left", job.bounds.time_left.map(|it| it.0), -LONG..=LONG)?;
+    number("departure.takes", job.departure.takes.0, 0.0..=LONG)?;
     layout("needs.layout", job.needs.layout)?;
     job.current.as_ref().map_or(Ok(()), check_current)?;
     match &job.work {

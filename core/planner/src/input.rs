@@ -10,6 +10,7 @@ use headway_types::{Assignment, GpuUuid, JobId, NodeClass, NodeId, PlanId, Secon
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Bounds, Claim, Needs};
+use crate::ending::Departure;
 use crate::force::Force;
 use crate::policy::Policy;
 use crate::project::PlanProject;
@@ -104,6 +105,9 @@ pub struct PlanJob {
     /// Until when, and for how much, it may run.
     #[serde(default)]
     pub bounds: Bounds,
+    /// How it leaves its GPUs. A round stored by an earlier release does not know: then it does not save.
+    #[serde(default, skip_serializing_if = "Departure::is_unknown")]
+    pub departure: Departure,
     /// What its nodes must have, or must not be.
     #[serde(default)]
     pub needs: Needs,

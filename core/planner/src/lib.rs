@@ -1,7 +1,7 @@
 //! The planner: `PlanInput -> Plan`, a pure function without memory between rounds.
 //!
 //! Read in this order: [`input`] (all a round may look at), `submitted` (what a job is before anything is seen of it), `check` (what it must
-//! promise), `sound` (whom it leaves out), `ahead` (curves made before the round), `cluster` (nodes by class), `curves` (goodput per shape),
+//! promise), `sound` (whom it leaves out), `reservation` with `ending` (nodes that are reserved, and who may use them until then), `ahead` (curves made before the round), `cluster` (nodes by class), `curves` (goodput per shape),
 //! `candidate` and `maker` (what each job could get), `value` (what that is worth), `urgency` (how much hangs on it), `rows` (what is shared
 //! out), `site` (rows that an administrator states), `guarantee` (what is owed), `due` with `backfill` (what long waits give), `decide` (solve and
 //! place until both agree), `idle` (what a decision leaves), `place` (which GPUs), `policies` (other ways to decide), `explain` and `moves` (why), [`verify`](verify()) (the check that
@@ -21,6 +21,7 @@ pub mod counterfactual;
 mod curves;
 mod decide;
 mod due;
+mod ending;
 mod explain;
 mod force;
 mod free;
@@ -65,6 +66,7 @@ pub use check::{PlanError, WrongField, check_rows, check_settings};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use due::makes_due;
+pub use ending::{Departure, leaves_at, next_departure};
 pub use force::Force;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 pub use named::{Misnamed, name_gpu_type, name_gpu_types};

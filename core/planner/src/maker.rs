@@ -5,12 +5,13 @@ use std::sync::Arc;
 use headway_goodput::JobModel;
 use headway_goodput::band::NINTH_DECILE;
 use headway_types::report::Flexibility;
-use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, TokensPerSecond};
+use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, Timestamp, TokensPerSecond};
 
 use crate::candidate::{BatchChange, Candidate, Way, unmeasured};
 use crate::cluster::Reach;
 use crate::cluster::Shape;
 use crate::curves;
+use crate::ending;
 use crate::input::{Freedom, PlanJob, PlanWork};
 use crate::live::LiveBatch;
 use crate::round::Round;
@@ -292,7 +293,8 @@ impl<'a, 'r> Maker<'a, 'r> {
         let matters = shape.nodes.0 > 1 && self.round.cluster.has_domains(shape.class);
         let further_domains = u32::from(matters && shape.reach == Reach::Class);
         let stretch = Stretch { nodes: shape.nodes, further_domains };
-        let worth = self.worth(&prediction, cost, stretch) - self.penalty(shape.gpus);
+        let end = self.round.end_of(self.job, shape.class).map(|one| one.from);
+        let worth = self.worth_until(&prediction, cost, stretch, end) - self.penalty(shape.gpus);
         Candidate {
             gpus: shape.gpus,
             shape: Some(shape),
@@ -313,11 +315,19 @@ impl<'a, 'r> Maker<'a, 'r> {
     }
 
     fn worth(&self, prediction: &Prediction, cost: Seconds, stretch: Stretch) -> f64 {
+        self.worth_until(prediction, cost, stretch, None)
+    }
+
+    /// As [`Self::worth`], on nodes that the job must have left at `end`.
+    fn worth_until(&self, prediction: &Prediction, cost: Seconds, stretch: Stretch, end: Option<Timestamp>) -> f64 {
         let policy = &self.round.input.policy;
         let loss = if self.job.work.is_opaque() { SPREAD_LOSS } else { CURVE_SPREAD_LOSS };
         let further_nodes = f64::from(stretch.nodes.0.saturating_sub(1));
         let kept = 1.0 - loss * further_nodes - policy.domain_loss * f64::from(stretch.further_domains);
-        let share = value::useful_share(policy, self.job, self.round.input.now, cost, prediction.goodput);
+        let (now, goodput) = (self.round.input.now, prediction.goodput);
+        let ending = end.and_then(|end| ending::value_until(self.job, now, end, cost, goodput));
+        let (kept_by_end, until) = ending.unzip();
+        let share = value::useful_share(policy, self.job, now, cost, goodput, until) * kept_by_end.unwrap_or(1.0);
         let speed_up = prediction.speed_up * kept.max(0.5);
         let in_time = value::in_time(self.job, self.round.input.now, cost, prediction.goodput) == Some(true);
         let bonus = if in_time { DEADLINE_BONUS * value::utility(policy, 1.0) } else { 0.0 };

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use headway_goodput::JobModel;
 use headway_types::spec::{GpuRange, HostResource, NodeSelector};
-use headway_types::{GpuCount, GpuType, Layout, NodeCount};
+use headway_types::{GpuCount, GpuType, Layout, NodeCount, Timestamp};
 
 use crate::candidate;
 use crate::claim::{Needs, Spread};
 use crate::cluster::{Class, Shape};
 use crate::curves::{CurveCache, Lack, Refusal};
+use crate::explain::span;
 use crate::input::PlanJob;
-use crate::reservation::Gate;
+use crate::reservation::Reservation;
 use crate::round::Round;
 
 /// Why a job has no shape to start on. Of these, `never` tells the ones that no node of this cluster lifts by coming back.
@@ -27,11 +28,15 @@ pub(crate) enum Obstacle {
     },
     /// Enough are built, too few are usable now.
     NotUsable {
+        /// Of the nodes that admit it, in the class that has most.
         usable: GpuCount,
+        /// On nodes that reservations of others keep from it, if there are any.
+        reserved: GpuCount,
+        by: Vec<Closed>,
     },
     /// All nodes of accepted types are reserved for others.
     Reserved {
-        by: Vec<String>,
+        by: Vec<Closed>,
     },
     /// No host of the cluster as built has what the job needs besides GPUs.
     HostTooSmall {
@@ -56,6 +61,30 @@ pub(crate) enum Obstacle {
         refusal: Refusal,
         fits: Vec<Fit>,
     },
+}
+
+/// A reservation that keeps a job from the nodes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Closed {
+    pub name: String,
+    pub from: Timestamp,
+    pub until: Timestamp,
+}
+
+impl Closed {
+    pub fn new(by: &Reservation) -> Self {
+        Self { name: by.name.clone(), from: by.from, until: by.until }
+    }
+
+    /// "r9 (begins in 5.0 h)", "r9 (ends in 30 min)".
+    pub fn in_words(&self, now: Timestamp) -> String {
+        let when = if self.from > now {
+            format!("begins in {}", span(self.from.since(now)))
+        } else {
+            format!("ends in {}", span(self.until.since(now)))
+        };
+        format!("{} ({when})", self.name)
+    }
 }
 
 /// The smallest size of a GPU type that a model would fit.
@@ -92,16 +121,7 @@ pub(crate) fn obstacle(
     if let Some(never) = never(round, job, model, curves) {
         return never;
     }
-    let accepted = || (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].alike.gpu_type));
-    let mut by: Vec<String> = accepted()
-        .filter(|&class| !cluster.classes[class].gate.admits(round.input, round.tree, job))
-        .filter_map(|class| match &cluster.classes[class].gate {
-            Gate::Open => None,
-            Gate::Reserved { by, .. } => by.first().map(|&one| round.input.reservations[one].name.clone()),
-        })
-        .collect();
-    by.sort_unstable();
-    by.dedup();
+    let by = closed(round, job);
     let admitted: BTreeSet<usize> = round.admitted(job).collect();
     let bound = candidate::bound_layout(job);
     let mut suits = |shape: &Shape| candidate::refusal(round, job, model, *shape, bound, curves).is_none();
@@ -113,11 +133,28 @@ pub(crate) fn obstacle(
     kept_out(round, job).unwrap_or_else(|| too_few_usable(round, job))
 }
 
+/// The reservations that keep a job from classes it accepts.
+fn closed(round: &Round<'_>, job: &PlanJob) -> Vec<Closed> {
+    let closed: BTreeSet<Closed> =
+        accepted(round, job).filter_map(|class| round.closed_by(job, class)).map(Closed::new).collect();
+    closed.into_iter().collect()
+}
+
+fn accepted<'r>(round: &'r Round<'_>, job: &PlanJob) -> impl Iterator<Item = usize> + use<'r> {
+    let types = job.range.clone();
+    let classes = &round.cluster.classes;
+    (0..classes.len()).filter(move |&class| types.accepts(&classes[class].alike.gpu_type))
+}
+
 /// Enough is built, and too little of it is there now.
 pub(crate) fn too_few_usable(round: &Round<'_>, job: &PlanJob) -> Obstacle {
-    let cluster = round.cluster;
-    let accepted = (0..cluster.classes.len()).filter(|&c| job.range.accepts(&cluster.classes[c].alike.gpu_type));
-    Obstacle::NotUsable { usable: accepted.map(|class| cluster.open(class)).max().unwrap_or_default() }
+    let (closed_classes, admitting): (Vec<usize>, Vec<usize>) =
+        accepted(round, job).partition(|&class| round.closed_by(job, class).is_some());
+    let open = |class: usize| round.cluster.open(class);
+    let usable = admitting.into_iter().map(open).max().unwrap_or_default();
+    let reserved = GpuCount(closed_classes.into_iter().map(|class| open(class).0).sum());
+    let by = if reserved.0 > 0 { closed(round, job) } else { Vec::new() };
+    Obstacle::NotUsable { usable, reserved, by }
 }
 
 /// What keeps a job from running on the cluster as built, were every node whole, there and free: only other nodes or another

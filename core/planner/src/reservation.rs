@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use headway_types::{JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::ending;
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
 
-/// While it lasts, only its members run on its nodes. Before, only what will have left by then starts there.
+/// While it lasts, only its members run on its nodes. Before it begins, other jobs start there only if they will have
+/// left by then ([`ending`]).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reservation {
     pub name: String,
@@ -37,35 +39,53 @@ impl Reservation {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gate {
     Open,
-    /// By these (indices into the round's reservations), ascending: members, and who has left before it begins.
+    /// By these (indices into the round's reservations), ascending. Members may start, and jobs that leave in time.
     Reserved {
         by: Vec<usize>,
     },
 }
 
 impl Gate {
+    /// Whether a job may start on the nodes.
     pub fn admits(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
-        let gone_by = |from: Timestamp| job.bounds.time_left.is_some_and(|left| input.now + left <= from);
-        self.all(input, |one| one.admits(tree, job) || (one.from > input.now && gone_by(one.from)))
+        self.closed_by(input, tree, job).is_none()
     }
 
-    /// Whether what is already there may stay for now.
+    /// The first reservation that keeps a job from starting on the nodes.
+    pub fn closed_by<'a>(&self, input: &'a PlanInput, tree: &Tree<'_>, job: &PlanJob) -> Option<&'a Reservation> {
+        self.of_others(input, tree, job).find(|one| !ending::may_start(job, input.now, one.from))
+    }
+
+    /// The reservation before which a job must have left the nodes.
+    pub fn end<'a>(&self, input: &'a PlanInput, tree: &Tree<'_>, job: &PlanJob) -> Option<&'a Reservation> {
+        self.of_others(input, tree, job).min_by_key(|one| one.from)
+    }
+
+    /// Whether a job that runs on the nodes may stay there for now.
     pub fn tolerates(&self, input: &PlanInput, tree: &Tree<'_>, job: &PlanJob) -> bool {
-        self.all(input, |one| one.from > input.now || one.admits(tree, job))
+        self.of_others(input, tree, job).all(|one| !ending::must_leave(job, input.now, one.from))
     }
 
-    fn all(&self, input: &PlanInput, which: impl Fn(&Reservation) -> bool) -> bool {
-        match self {
-            Gate::Open => true,
-            Gate::Reserved { by } => by.iter().all(|&reservation| which(&input.reservations[reservation])),
-        }
+    /// The reservations of which a job is no member.
+    fn of_others<'a>(
+        &self,
+        input: &'a PlanInput,
+        tree: &Tree<'_>,
+        job: &PlanJob,
+    ) -> impl Iterator<Item = &'a Reservation> {
+        let by: &[usize] = match self {
+            Gate::Open => &[],
+            Gate::Reserved { by } => by,
+        };
+        by.iter().map(|&one| &input.reservations[one]).filter(|one| !one.admits(tree, job))
     }
 }
 
-/// The gate of every node, in their order. Reservations that are over do not matter.
+/// The gate of every node, in their order. Reservations that are over, or still far away, do not matter.
 pub(crate) fn gates(input: &PlanInput) -> Vec<Gate> {
     let mut by_node: BTreeMap<NodeId, Vec<usize>> = BTreeMap::new();
-    for (index, reservation) in input.reservations.iter().enumerate().filter(|(_, one)| one.until > input.now) {
+    let matters = |one: &Reservation| one.until > input.now && !ending::is_far(input.now, one.from);
+    for (index, reservation) in input.reservations.iter().enumerate().filter(|(_, one)| matters(one)) {
         for node in &reservation.nodes {
             by_node.entry(*node).or_default().push(index);
         }
@@ -75,4 +95,71 @@ pub(crate) fn gates(input: &PlanInput) -> Vec<Gate> {
         Some(by) => Gate::Reserved { by: by.clone() },
     };
     input.nodes.iter().map(|node| gate(node.node)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::{Plan, Seconds};
+
+    use super::*;
+    use crate::builder::{NOW, after, job_id, node, node_id, reservation, rigid, round};
+    use crate::curves::CurveCache;
+    use crate::ending::Departure;
+    use crate::verify;
+
+    fn planned(input: &PlanInput) -> Plan {
+        let plan = crate::plan(input, &mut CurveCache::new()).unwrap();
+        assert_eq!(verify(input, &plan), Ok(()));
+        plan
+    }
+
+    fn saving(number: u32, gpus: u32) -> PlanJob {
+        PlanJob { departure: Departure { saves: true, takes: Seconds(60.0) }, ..rigid(number, gpus) }
+    }
+
+    /// The first node is reserved in so many seconds, for so many.
+    fn reserved(nodes: u32, jobs: Vec<PlanJob>, from: f64, lasts: f64) -> PlanInput {
+        let from = NOW + Seconds(from);
+        let reservations = vec![reservation("r9", &[1], from, from + Seconds(lasts))];
+        let nodes = (1..=nodes).map(|number| node(number, "alpha", 4)).collect();
+        PlanInput { reservations, ..round(nodes, jobs) }
+    }
+
+    #[test]
+    fn a_reservation_of_next_year_closes_no_node_and_splits_no_gang() {
+        let input = reserved(2, vec![rigid(1, 2), rigid(2, 6)], 3e7, 14_400.0);
+        assert_eq!(planned(&input).assignments.len(), 2);
+    }
+
+    #[test]
+    fn a_job_that_saves_starts_before_a_reservation_and_one_that_does_not_waits() {
+        let input = reserved(1, vec![saving(1, 2), rigid(2, 2)], 36_000.0, 14_400.0);
+        let plan = planned(&input);
+        assert!(plan.assignments.contains_key(&job_id(1)) && !plan.assignments.contains_key(&job_id(2)));
+        let next = planned(&after(&input, &plan));
+        assert_eq!(next.assignments, plan.assignments, "planning again changes nothing");
+    }
+
+    #[test]
+    fn a_node_that_is_not_reserved_is_worth_more() {
+        for first in [1_000.0, 7_200.0, 36_000.0, 500_000.0] {
+            let plan = planned(&reserved(2, vec![saving(1, 4)], first, 14_400.0));
+            assert_eq!(plan.assignments[&job_id(1)].placement.first_node(), node_id(2), "{first}");
+        }
+    }
+
+    #[test]
+    fn a_job_leaves_before_a_reservation_begins_and_moves_where_there_is_room() {
+        let mut input = reserved(1, vec![saving(1, 4)], 1_000.0, 14_400.0);
+        let mut running = after(&input, &planned(&input));
+        running.now = NOW + Seconds(939.0);
+        assert_eq!(planned(&running).assignments.len(), 1, "it may stay for another second");
+        running.now = NOW + Seconds(940.0);
+        assert_eq!(planned(&running).assignments.len(), 0);
+        running.nodes.push(node(2, "alpha", 4));
+        assert_eq!(planned(&running).assignments[&job_id(1)].placement.first_node(), node_id(2));
+        input.now = NOW + Seconds(940.0);
+        assert_eq!(planned(&input).assignments.len(), 0, "nothing starts there any more");
+    }
 }

@@ -1,7 +1,7 @@
 //! What a plan leaves of the nodes, and how large a job would find room there at once. It looks where a round looks when it places, for a job of which
 //! nothing is known but its size; what quotas leave it is another matter. Asked by people, not by rounds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_types::spec::GpuRange;
 use headway_types::{GpuCount, GpuType, IdSource, Plan};
@@ -14,12 +14,17 @@ use crate::round::Round;
 use crate::sound::Sound;
 
 /// Of one GPU type.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Room {
-    /// GPUs that the plan gives nobody, on nodes that are set aside for nobody.
+    /// GPUs that the plan leaves free for every job.
     pub free: GpuCount,
     /// The largest size that would find room.
     pub largest: GpuCount,
+    /// GPUs that the plan leaves free on nodes that are reserved, now or too soon for a job without a time limit that
+    /// does not save.
+    pub reserved: GpuCount,
+    /// Names of these reservations.
+    pub reserved_by: BTreeSet<String>,
 }
 
 /// What `plan` leaves of the round it was made of; nothing of a round that contradicts itself.
@@ -40,11 +45,20 @@ pub fn room(input: &PlanInput, plan: &Plan) -> BTreeMap<GpuType, Room> {
     let id = IdSource::seeded(0).job(input.now);
     let anybody = PlanJob::new(id, String::new(), input.now, any, PlanWork::Opaque);
     let mut rooms: BTreeMap<GpuType, Room> = BTreeMap::new();
-    for class in round.admitted(&anybody) {
+    for (class, of) in cluster.classes.iter().enumerate() {
         let left = of_class(&cluster, &free, class, &anybody);
-        let room = rooms.entry(cluster.classes[class].alike.gpu_type.clone()).or_default();
-        room.free += left.free;
-        room.largest = room.largest.max(left.largest);
+        let room = rooms.entry(of.alike.gpu_type.clone()).or_default();
+        match round.closed_by(&anybody, class) {
+            None => {
+                room.free += left.free;
+                room.largest = room.largest.max(left.largest);
+            }
+            Some(by) if left.free > GpuCount(0) => {
+                room.reserved += left.free;
+                room.reserved_by.insert(by.name.clone());
+            }
+            Some(_) => {}
+        }
     }
     rooms
 }
@@ -61,7 +75,8 @@ fn of_class(cluster: &Cluster<'_>, free: &Free<'_>, class: usize, job: &PlanJob)
         let mut shapes = cluster.shapes(class, *gpus).into_iter().filter(enough);
         shapes.any(|shape| free.find(shape, Seeker { job, current: &[] }).is_some())
     };
-    Room { free: total, largest: (1..=total.0).rev().map(GpuCount).find(fits).unwrap_or_default() }
+    let largest = (1..=total.0).rev().map(GpuCount).find(fits).unwrap_or_default();
+    Room { free: total, largest, ..Room::default() }
 }
 
 #[cfg(test)]
@@ -100,10 +115,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_is_no_room_for_anybody() {
+    fn free_gpus_of_reserved_nodes_are_counted_apart() {
         let until = headway_types::Timestamp(NOW.0 + 60_000_000);
-        let nodes = vec![node(1, "alpha", 8), node(2, "alpha", 8)];
-        let input = PlanInput { reservations: vec![reservation("exam", &[1], NOW, until)], ..round(nodes, vec![]) };
-        assert_eq!(told(&input), [("alpha".into(), 8, 8)]);
+        let nodes = vec![node(1, "alpha", 8), node(2, "alpha", 8), node(3, "beta", 4)];
+        let reservations = vec![reservation("exam", &[1, 3], NOW, until)];
+        let input = PlanInput { reservations, ..round(nodes, vec![]) };
+        assert_eq!(told(&input), [("alpha".into(), 8, 8), ("beta".into(), 0, 0)]);
+        let made = plan(&input, &mut CurveCache::new()).unwrap();
+        let rooms = room(&input, &made);
+        let reserved = |of: &str| (rooms[&GpuType(of.into())].reserved.0, rooms[&GpuType(of.into())].reserved_by.len());
+        assert_eq!((reserved("alpha"), reserved("beta")), ((8, 1), (4, 1)));
     }
 }

@@ -18,6 +18,7 @@ use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob, PlanWork};
 use crate::policies::{self, Approach};
 use crate::project::Tree;
+use crate::reservation::Reservation;
 use crate::rows::Rows;
 use crate::sound::Sound;
 use crate::submitted::Premises;
@@ -61,6 +62,18 @@ impl<'a> Round<'a> {
             due_after: BTreeMap::new(),
             promised: None,
         }
+    }
+
+    /// The reservation before which a job must have left a class, or a mix of two.
+    pub fn end_of(&self, job: &PlanJob, class: usize) -> Option<&'a Reservation> {
+        let members = self.cluster.members(class).into_iter();
+        let ends = members.filter_map(|one| self.cluster.classes[one].gate.end(self.input, self.tree, job));
+        ends.min_by_key(|one| one.from)
+    }
+
+    /// The reservation that keeps a job from starting on a class.
+    pub fn closed_by(&self, job: &PlanJob, class: usize) -> Option<&'a Reservation> {
+        self.cluster.classes[class].gate.closed_by(self.input, self.tree, job)
     }
 
     /// Classes the job accepts and that admit it.

@@ -13,6 +13,7 @@ use headway_types::{Assignment, JobId, JobVerdict, NodeId, PlanReport, Reason, R
 use crate::candidate::unmeasured;
 use crate::check::{PlanError, WrongField, check_job, check_node, check_round};
 use crate::claim::{Bounds, Needs};
+use crate::ending::Departure;
 use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 
 /// What can be planned with.
@@ -124,6 +125,7 @@ fn as_it_is(job: &PlanJob, why: &Why) -> Option<PlanJob> {
         batch_bound: None,
         claim: job.claim.identity(),
         bounds: Bounds::default(),
+        departure: Departure::default(),
         needs: Needs { per_node: job.needs.per_node, ..Needs::default() },
     })
 }

@@ -7,6 +7,7 @@ use headway_types::spec::{GpuRange, Priority, Topology};
 use headway_types::{GpuCount, IdSource, JobId, JobSpec, Seconds, Timestamp, Tokens};
 
 use crate::claim::{Bounds, Claim, Needs, Spread};
+use crate::ending::Departure;
 use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 
 /// What a change of layout in memory takes of a restart before one was measured: 30–56 s against 231–809 s (COPUS, table 2).
@@ -21,6 +22,16 @@ impl Downtime {
     pub fn of_restart(restart: Seconds) -> Self {
         let layout = Some(Seconds(LAYOUT_SHARE * restart.0));
         Self { batch: Seconds(0.1), micro_batch: Seconds(1.0), layout, restart }
+    }
+}
+
+impl Departure {
+    /// How a job leaves of which nothing is known but its specification: a script with a training section that speaks to
+    /// its agent saves when it is asked to, and every script has its grace time.
+    #[must_use]
+    pub fn of_spec(spec: &JobSpec) -> Self {
+        let saves = spec.training().is_some() && spec.reads_steps_by().is_none();
+        Self { saves, takes: spec.checkpoint_policy().grace + spec.role().run.hooks.after() }
     }
 }
 
@@ -65,6 +76,7 @@ impl PlanJob {
             batch_bound: None,
             claim: Claim::default(),
             bounds: Bounds::default(),
+            departure: Departure::default(),
             needs: Needs::default(),
         }
     }
@@ -120,6 +132,7 @@ impl<'a> Premises<'a> {
                 ..Claim::default()
             },
             bounds: Bounds { deadline: limits.deadline, budget_left: limits.budget, time_left: limits.time },
+            departure: Departure::of_spec(spec),
             needs: Needs {
                 per_node: role.per_node,
                 avoid: excluded.map(|node| node.node).collect(),

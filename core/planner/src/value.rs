@@ -68,18 +68,20 @@ pub(crate) fn hysteresis(policy: &Policy, since_move: Option<Seconds>) -> f64 {
 
 /// Share of the window W in which a job trains after standing still for `downtime`. Where the job's end is known and near,
 /// the product with its goodput is its mean goodput until then, so that a move is worth more than staying exactly when the
-/// job ends sooner by it.
+/// job ends sooner by it. `until`: how long it may stay where it goes, if that is limited.
 pub(crate) fn useful_share(
     policy: &Policy,
     job: &PlanJob,
     now: Timestamp,
     downtime: Seconds,
     goodput: TokensPerSecond,
+    until: Option<Seconds>,
 ) -> f64 {
     if downtime.0 <= 0.0 {
         return 1.0;
     }
-    let (window, _) = window(policy, job, now, downtime, goodput);
+    let (mut window, _) = window(policy, job, now, downtime, goodput);
+    window.0 = until.map_or(window.0, |until| window.0.min(until.0));
     if window.0 <= 0.0 { 1.0 } else { (1.0 - downtime.0 / window.0).max(LEAST_USEFUL_SHARE) }
 }
 
@@ -163,7 +165,8 @@ mod tests {
         let policy = Policy { horizon: Seconds(1e9), ..Policy::default() };
         let job = PlanJob { remaining: Some(Tokens(1_000.0)), ..builder::job(1, 1, 2) };
         // Staying takes 1000 s. Twice the speed after 400 s takes 900 s; after 600 s it takes 1100 s.
-        let mean = |downtime| 2.0 * useful_share(&policy, &job, builder::NOW, Seconds(downtime), TokensPerSecond(2.0));
+        let mean =
+            |downtime| 2.0 * useful_share(&policy, &job, builder::NOW, Seconds(downtime), TokensPerSecond(2.0), None);
         assert!(mean(400.0) > 1.0);
         assert!(mean(600.0) < 1.0);
     }

@@ -77,5 +77,11 @@ fn page(line: &Line, wanted: &Wanted, sees: impl Fn(&str, &str) -> Seen) -> v1::
 }
 
 fn room((of, room): (&GpuType, &Room)) -> v1::GpuRoom {
-    v1::GpuRoom { gpu_type: of.0.clone(), gpus_free: room.free.0, largest: room.largest.0 }
+    v1::GpuRoom {
+        gpu_type: of.0.clone(),
+        gpus_free: room.free.0,
+        largest: room.largest.0,
+        gpus_reserved: room.reserved.0,
+        reservations: room.reserved_by.iter().cloned().collect(),
+    }
 }

@@ -90,7 +90,9 @@ pub async fn cancel_reservation(
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {
     let Reply::Reservation(made) = reply else { return None };
     let location = format!("/api/v1/reservations/{}", made.id);
-    Some(Shown::new(StatusCode::CREATED, &conversions::reservation(made, view)).with(header::LOCATION, location))
+    let cost = Some(conversions::reservation_cost(made, view));
+    let body = v1::Reservation { cost, ..conversions::reservation(made, view) };
+    Some(Shown::new(StatusCode::CREATED, &body).with(header::LOCATION, location))
 }
 
 fn shown_gone(reply: &Reply, view: &View) -> Option<Shown> {

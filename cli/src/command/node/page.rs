@@ -1,6 +1,6 @@
 //! `headway node describe`: one node whole.
 
-use headway_api::v1::Node;
+use headway_api::v1::{Node, NodeReservation};
 
 use crate::output::moment;
 
@@ -21,6 +21,9 @@ pub fn text(node: &Node) -> String {
     line("standing", Some(format!("{}, health {:.2}{}", node.standing, node.health_score, why(&node.standing_reason))));
     let troubles: Vec<&str> = node.conditions.iter().chain(&node.remarks).map(String::as_str).collect();
     line("trouble", (!troubles.is_empty()).then(|| troubles.join("; ")));
+    for one in &node.reservations {
+        line("reserved", Some(reserved(one)));
+    }
     let healthy = node.gpus.iter().filter(|gpu| gpu.healthy).count();
     line("GPUs", Some(format!("{healthy} of {} healthy, {}", node.gpus.len(), node.gpu_type)));
     let isolated = match (node.isolated, &node.not_isolated_reason) {
@@ -45,6 +48,13 @@ pub fn text(node: &Node) -> String {
         lines.push(format!("  {:>3} {state}", gpu.index));
     }
     lines.join("\n")
+}
+
+/// "for r9 from 2026-03-01T12:00:00Z until 2026-03-01T16:00:00Z".
+pub fn reserved(one: &NodeReservation) -> String {
+    let purpose = if one.maintenance { format!("the maintenance {}", one.name) } else { one.name.clone() };
+    let from = if one.active { String::new() } else { format!(" from {}", moment(one.from)) };
+    format!("for {purpose}{from} until {}", moment(one.until))
 }
 
 /// "disk=nvme, rack=a"; what operators say and its agent does not is marked.

@@ -230,6 +230,16 @@ impl Job {
         self.capabilities.is_some() && self.spec.reads_steps_by().is_none()
     }
 
+    /// Running time until `limits.time` stops the job; `None`: it has no such limit.
+    #[must_use]
+    pub fn time_left(&self, now: Timestamp) -> Option<Seconds> {
+        let runs = match self.state {
+            JobState::Running { since, .. } => now.since(since),
+            _ => Seconds(0.0),
+        };
+        self.spec.limits.time.map(|limit| Seconds((limit.0 - self.ran.0 - runs.0).max(0.0)))
+    }
+
     /// Tokens seen at the last committed checkpoint.
     #[must_use]
     pub fn seen(&self) -> Tokens {

@@ -1,5 +1,6 @@
-//! Reservations: nodes set aside for some jobs, or for nobody (maintenance), over a span of time. Before it begins only what will have left starts
-//! there, which is the planner's business; once it has begun, whoever is no member leaves as from a draining node.
+//! Reservations: nodes set aside for some jobs, or for nobody (maintenance), over a span of time. Before it begins,
+//! other jobs start there only if they will have left by then, which the planner decides. Jobs that are no members leave
+//! as from a draining node, so early that the nodes are free when the reservation begins (`situation/departure.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -137,6 +138,15 @@ impl Engine {
             let message = format!("reservation {} of {} {what}", one.name, self.nodes_in_words(&one.nodes));
             self.facts.note(Note::new(verb, message).with("reservation", &one.name));
             self.facts.ask_round_for_somebody(format!("reservation {} {what}", one.name));
+        }
+    }
+
+    /// Asks for a round when a job has to leave for a reservation: it decides where the job goes.
+    pub(crate) fn check_departures(&mut self) {
+        let leaving = self.situation().leaving_for_reservations();
+        for id in self.rounds.newly_departing(&leaving) {
+            let message = format!("{} has to leave: {}", self.facts.job_name(id), leaving[&id]);
+            self.facts.ask_round_for_somebody(message);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use headway_planner::{Bounds, Claim, Needs};
-use headway_types::{GpuCount, GpuSeconds, NodeId, Seconds};
+use headway_types::{GpuCount, GpuSeconds, NodeId};
 
 use super::RoundRequest;
 use crate::record::{Job, JobState, Node, SUSPICION};
@@ -24,16 +24,7 @@ impl RoundRequest {
 
     pub(super) fn bounds(&self, job: &Job, told: Bounds) -> Bounds {
         let left = |budget: GpuSeconds| GpuSeconds((budget.0 - self.attained(job).0).max(0.0));
-        Bounds { budget_left: told.budget_left.map(left), time_left: self.time_left(job), ..told }
-    }
-
-    /// Running time until `limits.time` stops the job.
-    fn time_left(&self, job: &Job) -> Option<Seconds> {
-        let now = match job.state {
-            JobState::Running { since, .. } => self.frame.now.since(since),
-            _ => Seconds(0.0),
-        };
-        job.spec.limits.time.map(|limit| Seconds((limit.0 - job.ran.0 - now.0).max(0.0)))
+        Bounds { budget_left: told.budget_left.map(left), time_left: job.time_left(self.frame.now), ..told }
     }
 
     pub(super) fn needs(&self, job: &Job, told: Needs) -> Needs {

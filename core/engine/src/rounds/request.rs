@@ -140,6 +140,7 @@ impl RoundRequest {
             claim: self.claim(job, told.claim),
             bounds: self.bounds(job, told.bounds),
             needs: self.needs(job, told.needs),
+            departure: job.departure(Some(seen)),
             ..told
         };
         if self.stay.contains(&job.id) { as_it_is(planned) } else { planned }

@@ -29,8 +29,8 @@ impl<'a> Situation<'a> {
             if matches!(node.policy, NodePolicy::Draining { .. }) {
                 return Some(format!("node {name} is drained"));
             }
-            if let Some(reservation) = job.and_then(|job| self.shut_out(job, slice.node)) {
-                return Some(format!("node {name} is reserved for {}", reservation.purpose()));
+            if let Some(reserved) = job.and_then(|job| self.reserved_words(job, slice.node)) {
+                return Some(reserved);
             }
             let mut gpus = node.inventory.gpus.iter().filter(|gpu| slice.gpus.contains(&gpu.uuid));
             if let Some(broken) = gpus.find(|gpu| gpu.health != GpuHealth::Healthy) {
@@ -92,16 +92,7 @@ impl<'a> Situation<'a> {
         self.facts.live_jobs().filter_map(goes).collect()
     }
 
-    /// The reservation that keeps a job off a node now.
-    fn shut_out(self, job: &Job, node: NodeId) -> Option<&'a Reservation> {
-        let now = self.facts.now;
-        let here = |one: &&Arc<Reservation>| {
-            one.nodes.contains(&node) && one.from <= now && now < one.until && !self.is_member(job, one)
-        };
-        self.facts.reservations.values().find(here).map(|one| &**one)
-    }
-
-    fn is_member(self, job: &Job, of: &Reservation) -> bool {
+    pub(super) fn is_member(self, job: &Job, of: &Reservation) -> bool {
         let project = || {
             let own = std::iter::once(job.spec.project.as_str());
             own.chain(lineage(&self.facts.projects, &job.spec.project)).any(|name| of.projects.contains(name))

@@ -124,3 +124,32 @@ fn the_same_seed_sees_the_same_future() {
         forecast(&round, Effort { seed: 2, ..Effort::default() }).starts
     );
 }
+
+#[test]
+fn a_job_that_a_reservation_keeps_out_starts_when_it_is_over() {
+    let jobs = vec![job(1, 4, Some(1e9)), job(2, 4, Some(1e5))];
+    let (mut input, _) = round(jobs.clone(), None);
+    let (from, until) = (NOW + Seconds(3_600.0), NOW + Seconds(3.0 * 86_400.0));
+    let members = std::iter::once(jobs[0].job).collect();
+    let reservation = builder::reservation("r9", &[1], from, until);
+    input.reservations = vec![headway_planner::Reservation { jobs: members, ..reservation }];
+    let made = plan(&input, &mut CurveCache::new()).unwrap();
+    assert!(!made.assignments.contains_key(&jobs[1].job));
+    let forecast = forecast(&(input, made), Effort::default());
+    let (p10, p50, p90) = seconds(&forecast, &jobs[1]);
+    assert_eq!((p10, p50, p90), (259_200.0, 259_200.0, 259_200.0));
+}
+
+#[test]
+fn a_job_that_saves_is_expected_on_a_node_before_it_is_reserved() {
+    let saves = headway_planner::Departure { saves: true, takes: Seconds(60.0) };
+    // The second starts when the first ends after an hour, five hours before the reservation.
+    let second = PlanJob { departure: saves, ..job(2, 8, Some(1e5)) };
+    let jobs = vec![PlanJob { departure: saves, ..job(1, 8, Some(360_000.0)) }, second];
+    let (mut input, made) = round(jobs.clone(), None);
+    let from = NOW + Seconds(6.0 * 3_600.0);
+    input.reservations = vec![builder::reservation("r9", &[1], from, from + Seconds(1e6))];
+    let forecast = forecast(&(input, made), Effort { samples: 200, ..Effort::default() });
+    let (_, p50, _) = seconds(&forecast, &jobs[1]);
+    assert!((3_300.0..3_900.0).contains(&p50), "{p50}");
+}

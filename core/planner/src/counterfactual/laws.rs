@@ -8,8 +8,9 @@ use headway_types::{GpuCount, Plan, Seconds};
 use proptest::prelude::*;
 
 use super::{Answer, AskError, Question, Supposition, ask, suppose, usual};
-use crate::builder::{after, job, job_id, node, node_id, rigid, round};
+use crate::builder::{NOW, after, job, job_id, node, node_id, reservation, rigid, round};
 use crate::curves::CurveCache;
+use crate::ending::Departure;
 use crate::force::Force;
 use crate::input::{Freedom, PlanInput, PlanJob};
 use crate::laws::sites::{of_project, row};
@@ -204,6 +205,19 @@ fn a_quota_and_a_node_that_is_out_are_tried() {
     input.projects.clear();
     input.nodes[1].gpus.clear();
     insta::assert_snapshot!(format!("{quota}\n{}", told(&input, 3)));
+}
+
+#[test]
+fn a_time_limit_is_tried_where_a_reservation_closes_nodes_to_a_job_without_one() {
+    let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 2)]);
+    let from = NOW + Seconds(5.0 * 3_600.0);
+    input.reservations = vec![reservation("r9", &[1], from, from + Seconds(3_600.0))];
+    insta::assert_snapshot!(told(&input, 1));
+    let limit = Supposition::TimeLimit { job: job_id(1), limit: Seconds(14_400.0) };
+    let answer = asked(&input, &Question::suppose(limit));
+    assert!(answer.possible && answer.gpus == Some(GpuCount(2)), "{}", answer.answer);
+    input.jobs[0].departure = Departure { saves: true, takes: Seconds(60.0) };
+    assert!(planned(&input).assignments.contains_key(&job_id(1)), "a job that saves needs no limit");
 }
 
 #[test]

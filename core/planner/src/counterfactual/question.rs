@@ -1,10 +1,10 @@
 //! What may be asked, and how it reads.
 
 use headway_types::spec::Priority;
-use headway_types::{GpuCount, GpuType, JobId, NodeId, NodeSlice, Plan};
+use headway_types::{GpuCount, GpuType, JobId, NodeId, NodeSlice, Plan, Seconds};
 use serde::{Deserialize, Serialize};
 
-use crate::explain::gpus;
+use crate::explain::{gpus, span};
 use crate::force::Force;
 use crate::input::{PlanInput, PlanJob};
 
@@ -26,6 +26,11 @@ pub enum Supposition {
     Accepts {
         job: JobId,
         gpus: GpuCount,
+    },
+    /// It may run so long from its next start on.
+    TimeLimit {
+        job: JobId,
+        limit: Seconds,
     },
     AcceptsType {
         job: JobId,
@@ -86,6 +91,7 @@ impl Question {
             Supposition::Priority { job, .. }
             | Supposition::Accepts { job, .. }
             | Supposition::AcceptsType { job, .. }
+            | Supposition::TimeLimit { job, .. }
             | Supposition::Resized { job, .. } => Some(*job),
             Supposition::Job { job } => Some(job.job),
             _ => None,
@@ -135,6 +141,7 @@ impl Supposition {
         match self {
             Self::Priority { priority, .. } => format!("its priority were {}", priority.0),
             Self::Accepts { gpus: count, .. } => format!("it accepted {}", gpus(*count)),
+            Self::TimeLimit { limit, .. } => format!("it had a time limit that leaves it {}", span(*limit)),
             Self::AcceptsType { gpu_type, .. } => format!("it accepted {gpu_type}"),
             Self::Resized { min, max, .. } if min == max => format!("it were resized to {}", gpus(*max)),
             Self::Resized { min, max, .. } => format!("it were resized to {min} to {}", gpus(*max)),

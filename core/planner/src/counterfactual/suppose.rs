@@ -44,6 +44,7 @@ fn apply(input: &mut PlanInput, supposition: &Supposition) -> Result<(), AskErro
             range.min = range.min.min(*gpus);
             range.max = range.max.max(*gpus);
         }
+        Supposition::TimeLimit { job, limit } => self::job(input, *job)?.bounds.time_left = Some(*limit),
         Supposition::AcceptsType { job, gpu_type } => {
             let range = &mut self::job(input, *job)?.range;
             if !range.accepts(gpu_type) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use headway_types::spec::Priority;
-use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan};
+use headway_types::{GpuCount, GpuType, JobId, NodeId, Plan, Seconds};
 
 use super::question::{Question, Supposition};
 use super::{Answer, AskError, ask};
@@ -12,6 +12,7 @@ use crate::candidate;
 use crate::check::check_job;
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
+use crate::ending;
 use crate::force::Force;
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
@@ -21,6 +22,19 @@ use crate::round::Round;
 const HALVES: u32 = 3;
 /// Priorities that are tried.
 const PRIORITIES: [u8; 2] = [75, 100];
+const HOUR: f64 = 3_600.0;
+/// Time limits that are tried, longest first.
+const TIME_LIMITS: [Seconds; 9] = [
+    Seconds(72.0 * HOUR),
+    Seconds(48.0 * HOUR),
+    Seconds(24.0 * HOUR),
+    Seconds(12.0 * HOUR),
+    Seconds(8.0 * HOUR),
+    Seconds(4.0 * HOUR),
+    Seconds(2.0 * HOUR),
+    Seconds(HOUR),
+    Seconds(0.5 * HOUR),
+];
 
 /// The answers to what people would ask about a job; none for one that rounds leave out.
 ///
@@ -73,6 +87,7 @@ impl Asking<'_> {
             let halves = (1..=HALVES).map(|power| GpuCount(of.range.min.0 >> power)).filter(|gpus| gpus.0 > 0);
             self.first_possible(halves.map(|gpus| Supposition::Accepts { job, gpus }).collect())?;
         }
+        self.first_possible(self.time_limits(of))?;
         let types: BTreeSet<&GpuType> = self.input.nodes.iter().map(|node| &node.class.gpu_type).collect();
         let others = types.into_iter().filter(|gpu_type| !of.range.accepts(gpu_type));
         let others = others.map(|gpu_type| Supposition::AcceptsType { job, gpu_type: gpu_type.clone() });
@@ -82,6 +97,21 @@ impl Asking<'_> {
         self.limits(of)?;
         let back = self.most_missing(of).map(|node| Supposition::NodeBack { node });
         self.first_possible(back.into_iter().collect())
+    }
+
+    /// Time limits with which the job would end before reservations begin that close nodes to it: for each of them the
+    /// longest one, the longest of all first.
+    fn time_limits(&self, of: &PlanJob) -> Vec<Supposition> {
+        let (cluster, tree) = (Cluster::new(self.input), Tree::new(&self.input.projects));
+        let round = Round::new(self.input, &cluster, &tree);
+        let now = self.input.now;
+        let accepted = (0..cluster.classes.len()).filter(|&one| of.range.accepts(&cluster.classes[one].alike.gpu_type));
+        let closed = accepted.filter_map(|class| round.closed_by(of, class));
+        let longest = closed.filter_map(|one| ending::longest_limit(of, now, one.from));
+        let fitting = longest.filter_map(|most| TIME_LIMITS.into_iter().find(|limit| limit.0 <= most.0));
+        let limits: BTreeSet<u64> = fitting.map(|limit| limit.0 as u64).collect();
+        let supposed = |limit| Supposition::TimeLimit { job: of.job, limit: Seconds(limit as f64) };
+        limits.into_iter().rev().map(supposed).collect()
     }
 
     /// Larger quotas, one project after the other, and wider rows of the site.

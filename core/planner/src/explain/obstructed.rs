@@ -1,14 +1,15 @@
 //! Jobs that no shape of this cluster suits, now or ever.
 
 use headway_types::spec::HostResource;
-use headway_types::{Reason, ReasonCode};
+use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
-use super::{gpus, list, reason};
+use super::{gpus, list, reason, span};
 use crate::candidate::may_mix;
 use crate::claim::Spread;
 use crate::curves::Lack;
+use crate::ending;
 use crate::input::PlanJob;
-use crate::obstacle::Obstacle;
+use crate::obstacle::{Closed, Obstacle};
 use crate::round::Round;
 
 const GIB: f64 = (1u64 << 30) as f64;
@@ -65,7 +66,10 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
             (headline, reasons)
         }
         Obstacle::Reserved { by } => {
-            waits(ReasonCode::Reserved, format!("all it could use is set aside: {}", by.join(" and ")))
+            let detail = format!("all nodes it could use are reserved: {}", closed_by(round, by));
+            let (headline, mut reasons) = waits(ReasonCode::Reserved, detail);
+            reasons.extend(before_reservations(round, job, by));
+            (headline, reasons)
         }
         Obstacle::Host { lacking } => {
             let lacking: Vec<String> = lacking.iter().map(|of| host_need(job, *of)).collect();
@@ -86,11 +90,47 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
             ReasonCode::SiteRow,
             format!("no node that could hold it is left enough GPUs by the site's rows: {}", list(by)),
         ),
-        Obstacle::NotUsable { usable } => waits(
+        Obstacle::NotUsable { usable, reserved: GpuCount(0), .. } => waits(
             ReasonCode::NodesUnhealthy,
             format!("{usable} are usable now; the others are broken, closed or unreachable"),
         ),
+        Obstacle::NotUsable { usable, reserved, by } => {
+            let detail = format!("{usable} are usable now, and {reserved} are reserved: {}", closed_by(round, by));
+            let (headline, mut reasons) = waits(ReasonCode::Reserved, detail);
+            reasons.extend(before_reservations(round, job, by));
+            (headline, reasons)
+        }
     }
+}
+
+fn closed_by(round: &Round<'_>, by: &[Closed]) -> String {
+    let named: Vec<String> = by.iter().map(|one| one.in_words(round.input.now)).collect();
+    list(&named)
+}
+
+/// As a span shows it, but never more: a limit that is a little too long does not fit.
+fn rounded_down(limit: Seconds) -> Seconds {
+    let unit = match limit.0 {
+        seconds if seconds < 120.0 => 1.0,
+        seconds if seconds < 7_200.0 => 60.0,
+        seconds if seconds < 172_800.0 => 360.0,
+        _ => 8_640.0,
+    };
+    Seconds(libm::floor(limit.0 / unit) * unit)
+}
+
+/// How the job could still use nodes before a reservation begins that keeps it from them.
+pub(super) fn before_reservations(round: &Round<'_>, job: &PlanJob, by: &[Closed]) -> Option<Reason> {
+    let now = round.input.now;
+    let last = by.iter().map(|one| one.from).max().filter(|from| *from > now)?;
+    let limit = ending::longest_limit(job, now, last)?;
+    let why = if job.departure.saves {
+        "too little time is left to start, work, save and leave"
+    } else {
+        "the scheduler does not know that it saves when it is asked to stop"
+    };
+    let detail = format!("until then it starts only with a time limit of at most {}: {why}", span(rounded_down(limit)));
+    Some(reason(ReasonCode::Reserved, false, detail))
 }
 
 fn host_need(job: &PlanJob, of: HostResource) -> String {

@@ -3,15 +3,18 @@
 use headway_types::plan::Unmoved;
 use headway_types::{GpuCount, Reason, ReasonCode};
 
-use super::{Account, gpus, percent, reason, relative};
+use super::{Account, gpus, percent, reason, relative, span};
 use crate::candidate::Candidate;
+use crate::ending::{ends_before, leaves_at};
 use crate::input::Freedom;
+use crate::obstacle::Closed;
 
 impl Account<'_> {
     pub(super) fn served(&self, job: usize, unmoved: Option<&Unmoved>) -> (String, Vec<Reason>) {
         let options = &self.options[job];
         let chosen = self.chosen(job);
         let mut reasons = self.being_freed(job);
+        reasons.extend(self.leaves_for_a_reservation(job));
         if let Freedom::Fixed { reason: why } = &options.job.freedom {
             let better = options.sizes.iter().any(|(_, speed_up)| *speed_up > chosen.prediction.speed_up);
             reasons.push(reason(ReasonCode::Cooldown, better, why.clone()));
@@ -46,6 +49,26 @@ impl Account<'_> {
             }
         };
         (format!("{head}; {tail}"), reasons)
+    }
+
+    /// The next reservation of its nodes by others, and how the job will have left by then.
+    fn leaves_for_a_reservation(&self, job: usize) -> Option<Reason> {
+        let (round, of) = (self.round, self.options[job].job);
+        let placement = self.decision.placements[job].as_ref()?;
+        let nodes = placement.slices().iter().filter_map(|slice| round.cluster.index_of(slice.node));
+        let ends = nodes.filter_map(|node| Some((node, round.end_of(of, round.cluster.class_of(node))?)));
+        let (node, next) = ends.min_by_key(|(_, one)| one.from)?;
+        let now = round.input.now;
+        let at = leaves_at(of.departure, of.bounds.time_left, now, next.from);
+        let how = if ends_before(of.bounds.time_left, now, next.from) {
+            "its time limit ends it before".to_owned()
+        } else if of.departure.saves {
+            format!("it saves and leaves in {}", span(at.since(now)))
+        } else {
+            format!("if it still runs in {}, it is stopped, perhaps without saving", span(at.since(now)))
+        };
+        let (name, closed) = (&round.cluster.nodes[node].name, Closed::new(next).in_words(now));
+        Some(reason(ReasonCode::Reserved, false, format!("node {name} is reserved: {closed}; {how}")))
     }
 
     fn why_not_larger(&self, job: usize, larger: GpuCount, then: f64, unmoved: Option<&Unmoved>) -> Reason {

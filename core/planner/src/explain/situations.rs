@@ -7,9 +7,10 @@ use headway_types::example::llama2_7b;
 use headway_types::spec::{NodeResources, Priority, Work};
 use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Objective, Plan, Seconds, Tokens};
 
-use crate::builder::{NOW, after, job, job_id, model_of, node, project, rigid, round};
+use crate::builder::{NOW, after, job, job_id, model_of, node, project, reservation, rigid, round};
 use crate::curves::CurveCache;
-use crate::input::{Freedom, PlanInput, PlanNode, PlanWork};
+use crate::ending::Departure;
+use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::laws::sites::{labelled, of_project, row};
 use crate::policy::PowerCap;
 use crate::project::PlanProject;
@@ -171,6 +172,46 @@ fn what_is_free_is_reserved() {
         jobs: Default::default(),
     }];
     insta::assert_snapshot!(account(&input, waiting(&input)));
+}
+
+/// A node of four GPUs that is reserved in so many hours.
+fn reserved_in(hours: f64, jobs: Vec<PlanJob>) -> PlanInput {
+    let from = NOW + Seconds(3_600.0 * hours);
+    let reservations = vec![reservation("r9", &[1], from, from + Seconds(14_400.0))];
+    PlanInput { reservations, ..round(vec![node(1, "alpha", 4)], jobs) }
+}
+
+fn saving(number: u32) -> PlanJob {
+    PlanJob { departure: Departure { saves: true, takes: Seconds(120.0) }, ..rigid(number, 4) }
+}
+
+#[test]
+fn a_reservation_that_begins_later_is_named_with_what_would_help() {
+    let opaque = account(&reserved_in(5.0, vec![rigid(1, 4)]), 1);
+    let too_late = account(&reserved_in(0.1, vec![saving(1)]), 1);
+    insta::assert_snapshot!(format!("{opaque}\n{too_late}"));
+}
+
+#[test]
+fn reserved_nodes_beside_broken_ones_are_named() {
+    let mut input = reserved_in(5.0, vec![rigid(1, 4)]);
+    input.nodes.push(PlanNode { gpus: Vec::new(), ..node(2, "alpha", 4) });
+    insta::assert_snapshot!(account(&input, 1));
+}
+
+#[test]
+fn a_job_on_nodes_that_are_reserved_later_is_told_when_it_leaves() {
+    let told = |job: PlanJob| {
+        let input = reserved_in(5.0, Vec::new());
+        let before = PlanInput { reservations: Vec::new(), jobs: vec![job], ..input.clone() };
+        let running = after(&before, &planned(&before));
+        account(&PlanInput { reservations: input.reservations, ..running }, 1)
+    };
+    let mut limited = rigid(1, 4);
+    limited.bounds.time_left = Some(Seconds(3_600.0));
+    let opaque = PlanJob { departure: Departure { saves: false, ..saving(1).departure }, ..rigid(1, 4) };
+    let [saves, opaque, limited] = [saving(1), opaque, limited].map(told);
+    insta::assert_snapshot!(format!("{saves}\n{opaque}\n{limited}"));
 }
 
 #[test]

@@ -7,11 +7,13 @@ use headway_types::spec::HostResource;
 use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
 use super::limits::Demand;
+use super::obstructed::before_reservations;
 use super::{Account, gpus, list, obstructed, reason, span};
 use crate::candidate::Candidate;
 use crate::cluster::Shape;
 use crate::due::is_due;
 use crate::input::Freedom;
+use crate::obstacle::Closed;
 use crate::rows::describe_site;
 use crate::urgency;
 use crate::value::Quanta;
@@ -117,8 +119,9 @@ impl Account<'_> {
             tail.get_or_insert(text);
             reasons.push(told);
         }
-        reasons.extend(self.set_aside(job, need.gpus));
-        (tail.unwrap_or_default(), reasons)
+        let reserved = self.set_aside(job, need.gpus);
+        let tail = reserved.first().map(|first| first.detail.clone()).or(tail);
+        (tail.unwrap_or_default(), reserved.into_iter().chain(reasons).collect())
     }
 
     /// Not enough GPUs are left: how many are, and who could give the others.
@@ -229,16 +232,19 @@ impl Account<'_> {
     }
 
     /// Enough is free, but reserved for others.
-    fn set_aside(&self, job: usize, need: GpuCount) -> Option<Reason> {
+    fn set_aside(&self, job: usize, need: GpuCount) -> Vec<Reason> {
         let of = self.options[job].job;
-        let admitted: Vec<usize> = self.round.admitted(of).collect();
-        let closed = (0..self.round.cluster.classes.len())
-            .find(|class| !admitted.contains(class) && self.accepts(job, *class) && self.free(*class) >= need)?;
+        let classes = 0..self.round.cluster.classes.len();
+        let mut closed = classes.filter(|class| self.accepts(job, *class) && self.free(*class) >= need);
+        let found = closed.find_map(|class| Some((class, Closed::new(self.round.closed_by(of, class)?))));
+        let Some((class, by)) = found else { return Vec::new() };
         let detail = format!(
-            "{} of {} are free, but it is not among those they are set aside for",
-            self.free(closed),
-            self.round.rows.describe_class(closed)
+            "{} of {} are free, but reserved: {}",
+            self.free(class),
+            self.round.cluster.classes[class].alike.gpu_type,
+            by.in_words(self.round.input.now)
         );
-        Some(reason(ReasonCode::Reserved, true, detail))
+        let hint = before_reservations(self.round, of, &[by]);
+        std::iter::once(reason(ReasonCode::Reserved, true, detail)).chain(hint).collect()
     }
 }

@@ -37,7 +37,7 @@ fn full() -> PlanInput {
 type Set = fn(&mut PlanInput, f64);
 
 /// Every number that is not a count, by the name an error gives it.
-const NUMBERS: [(&str, Set); 37] = [
+const NUMBERS: [(&str, Set); 38] = [
     ("power", |input, to| input.policy.power = to),
     ("epsilon", |input, to| input.policy.epsilon = to),
     ("horizon", |input, to| input.policy.horizon = Seconds(to)),
@@ -69,6 +69,7 @@ const NUMBERS: [(&str, Set); 37] = [
     ("claim.attained", |input, to| input.jobs[0].claim.attained = GpuSeconds(to)),
     ("claim.since_move", |input, to| input.jobs[0].claim.since_move = Some(Seconds(to))),
     ("bounds.budget_left", |input, to| input.jobs[0].bounds.budget_left = Some(GpuSeconds(to))),
+    ("departure.takes", |input, to| input.jobs[0].departure.takes = Seconds(to)),
     ("bounds.time_left", |input, to| input.jobs[0].bounds.time_left = Some(Seconds(to))),
     ("current.predicted.goodput", |input, to| {
         let current = input.jobs[0].current.as_mut();
@@ -102,7 +103,7 @@ fn change(input: &mut PlanInput, change: impl FnOnce(&mut JobModel)) {
 
 /// Whose field it is: of the round itself, or of which job.
 fn owner(name: &str) -> Option<usize> {
-    const FIRST: [&str; 6] = ["downtime.", "rework", "remaining", "claim.", "bounds.", "current."];
+    const FIRST: [&str; 7] = ["downtime.", "rework", "remaining", "claim.", "bounds.", "departure.", "current."];
     match name {
         name if FIRST.iter().any(|prefix| name.starts_with(prefix)) => Some(0),
         "training.kappa" => Some(0),

@@ -13,6 +13,7 @@ use proptest::sample::select;
 use crate::builder::{NOW, after, job, model_of, node, node_id, project, reservation, round, table};
 use crate::claim::Spread;
 use crate::curves::CurveCache;
+use crate::ending::Departure;
 use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::plan;
 use crate::policy::{Policy, PowerCap};
@@ -104,6 +105,8 @@ fn claimed(job: PlanJob) -> impl Strategy<Value = PlanJob> {
             job.bounds.deadline = due.map(|seconds| NOW + Seconds(seconds));
             job.bounds.budget_left = budget.map(GpuSeconds);
             job.bounds.time_left = time.map(Seconds);
+            let takes = [0.0, 60.0, 600.0, 1e5][usize::from(priority % 4)];
+            job.departure = Departure { saves: takes > 0.0, takes: Seconds(takes) };
             job
         },
     )
@@ -171,7 +174,9 @@ fn reservations() -> impl Strategy<Value = Vec<Reservation>> {
     let one = (proptest::collection::vec(0u32..6, 0..3), time(), time(), 0usize..5, 0usize..4);
     proptest::collection::vec(one, 0..3).prop_map(|all| {
         let made = |(nodes, from, until, project, user): (Vec<u32>, f64, f64, usize, usize)| {
-            let at = |seconds: f64| Timestamp(NOW.0 + (seconds * 1e6) as i64);
+            // Minutes, hours or about a week away.
+            let stretched = [1.0, 1.0, 12.0, 1_000.0][user];
+            let at = |seconds: f64| Timestamp(NOW.0 + (seconds * stretched * 1e6) as i64);
             let mut made = reservation("maintenance", &nodes, at(from), at(until));
             made.projects = PROJECTS.get(project).map(|name| (*name).to_owned()).into_iter().collect();
             made.users = USERS.get(user).map(|name| (*name).to_owned()).into_iter().collect();
@@ -217,6 +222,7 @@ impl fmt::Debug for AnyRound {
             freedom,
             claim,
             bounds,
+            departure,
             needs,
             remaining,
             ..
@@ -232,7 +238,7 @@ impl fmt::Debug for AnyRound {
                 f,
                 "{name}: {least}..={most} of {types:?}, {priority:?}, {capabilities:?}, {freedom:?}, {remaining:?}, {work}"
             )?;
-            writeln!(f, "  {claim:?}\n  {bounds:?}\n  {needs:?}")?;
+            writeln!(f, "  {claim:?}\n  {bounds:?} {departure:?}\n  {needs:?}")?;
             if let Some(at) = current {
                 let held: Vec<&str> = at.placement.ranks().map(|(_, gpu)| gpu.0.as_str()).collect();
                 writeln!(f, "  holds {held:?} with {:?} {:?}", at.configuration, at.label)?;

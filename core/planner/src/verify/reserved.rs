@@ -1,10 +1,12 @@
-//! Nodes that are set aside: while a reservation lasts only its members run there, and before it begins only what will
-//! have left by then starts there.
+//! Reserved nodes: while a reservation lasts, only its members run there. Before it begins, another job starts there only
+//! if its time limit ends it before, or if it saves and what it does until then is worth its start; and it leaves so
+//! early that the nodes are free when the reservation begins.
 
-use headway_types::NodeId;
+use headway_types::{NodeId, Seconds};
 
 use super::delta::Delta;
 use super::{Scene, Violation};
+use crate::ending::{FAR, LEAST_USEFUL};
 use crate::reservation::Reservation;
 
 pub(super) fn check(scene: &Scene<'_>, delta: &Delta<'_>) -> Result<(), Violation> {
@@ -13,10 +15,10 @@ pub(super) fn check(scene: &Scene<'_>, delta: &Delta<'_>) -> Result<(), Violatio
         for reservation in lasting(scene, slice.node).filter(|one| !is_member(scene, delta, one)) {
             let (job, node, name) = (delta.job.job, slice.node, reservation.name.clone());
             if delta.stays() {
-                if reservation.from <= scene.input.now {
+                if is_due(scene, delta, reservation) {
                     return Err(Violation::Overstays { job, node, reservation: name });
                 }
-            } else if !leaves_before(scene, delta, reservation) {
+            } else if !may_start(scene, delta, reservation) {
                 return Err(Violation::Reserved { job, node, reservation: name });
             }
         }
@@ -37,16 +39,38 @@ fn is_member(scene: &Scene<'_>, delta: &Delta<'_>, reservation: &Reservation) ->
         || scene.lineages.of(&claim.project).iter().any(|project| reservation.projects.contains(&project.name))
 }
 
-fn leaves_before(scene: &Scene<'_>, delta: &Delta<'_>, reservation: &Reservation) -> bool {
-    let now = scene.input.now;
-    reservation.from > now && delta.job.bounds.time_left.is_some_and(|left| now + left <= reservation.from)
+fn time_until(scene: &Scene<'_>, reservation: &Reservation) -> Seconds {
+    Seconds((reservation.from.0 - scene.input.now.0) as f64 / 1e6)
 }
 
-/// Whether an active reservation takes what the job has from it.
+fn may_start(scene: &Scene<'_>, delta: &Delta<'_>, reservation: &Reservation) -> bool {
+    let (job, left) = (delta.job, time_until(scene, reservation).0);
+    if left <= 0.0 {
+        return false;
+    }
+    let start = job.downtime.restart.0 + job.rework.0;
+    let within_its_limit = job.bounds.time_left.is_some_and(|limit| limit.0 <= left - start);
+    let lost = start + leaving(delta);
+    let worth_its_start = job.departure.saves && left - lost >= LEAST_USEFUL.0 && left - lost >= lost;
+    left >= FAR.0 || within_its_limit || worth_its_start
+}
+
+/// Whether a job that stays would not have left when the reservation begins.
+fn is_due(scene: &Scene<'_>, delta: &Delta<'_>, reservation: &Reservation) -> bool {
+    let left = time_until(scene, reservation).0;
+    let ended_by_its_limit = delta.job.bounds.time_left.is_some_and(|limit| limit.0 <= left);
+    left <= if ended_by_its_limit { 0.0 } else { leaving(delta) }
+}
+
+/// How long a job takes to leave; a day at most.
+fn leaving(delta: &Delta<'_>) -> f64 {
+    delta.job.departure.takes.0.clamp(0.0, 86_400.0)
+}
+
+/// Whether a reservation takes what the job has from it.
 pub(super) fn must_leave(scene: &Scene<'_>, delta: &Delta<'_>) -> bool {
     let slices = delta.from.iter().flat_map(|from| from.placement.slices());
-    slices.flat_map(|slice| lasting(scene, slice.node)).any(|one| {
-        let active = one.from <= scene.input.now;
-        active && !is_member(scene, delta, one)
-    })
+    slices
+        .flat_map(|slice| lasting(scene, slice.node))
+        .any(|one| is_due(scene, delta, one) && !is_member(scene, delta, one))
 }

@@ -14,6 +14,7 @@ use crate::builder::{
 };
 use crate::claim::Spread;
 use crate::curves::CurveCache;
+use crate::ending::Departure;
 use crate::input::{Freedom, PlanWork};
 use crate::laws::sites::{labelled, of_project, on_node, row};
 use crate::policy::PowerCap;
@@ -188,19 +189,37 @@ fn one_fabric_domain_is_kept_where_it_is_required() {
 }
 
 #[test]
-fn reserved_nodes_are_for_members_and_for_what_leaves_in_time() {
+fn reserved_nodes_are_for_members_and_for_jobs_that_leave_in_time() {
     let mut input = round(vec![node(1, "alpha", 4)], vec![rigid(1, 2)]);
     let plan = giving(&input, &[(1, first(&[(1, 2)]))]);
-    let at = |from: f64| reservation("maintenance", &[1], NOW + Seconds(from), NOW + Seconds(900.0));
-    input.reservations = vec![at(600.0)];
-    assert!(matches!(verify(&input, &plan), Err(Violation::Reserved { .. })), "it has no end");
-    input.jobs[0].bounds.time_left = Some(Seconds(600.0));
-    assert_eq!(verify(&input, &plan), Ok(()), "it ends as the reservation begins");
-    input.jobs[0].bounds.time_left = Some(Seconds(601.0));
+    let at = |from: f64| reservation("maintenance", &[1], NOW + Seconds(from), NOW + Seconds(1e7));
+    let reserved = |input: &PlanInput| matches!(verify(input, &plan), Err(Violation::Reserved { .. }));
+    input.reservations = vec![at(1_000.0)];
+    assert!(reserved(&input), "it has no end and does not save");
+    input.jobs[0].bounds.time_left = Some(Seconds(970.0));
+    assert_eq!(verify(&input, &plan), Ok(()), "it ends as the reservation begins, 30 s for its start included");
+    input.jobs[0].bounds.time_left = Some(Seconds(971.0));
+    assert!(reserved(&input), "its limit is too late");
+    input.jobs[0].departure = Departure { saves: true, takes: Seconds(100.0) };
+    assert_eq!(verify(&input, &plan), Ok(()), "it saves and leaves");
+    input.reservations = vec![at(729.0)];
+    assert!(reserved(&input), "what it does until then is not worth its start");
+    (input.jobs[0].departure.saves, input.jobs[0].bounds.time_left) = (false, None);
+    input.reservations = vec![at(6e5)];
+    assert!(reserved(&input), "too near for a job that does not save");
+    input.reservations = vec![at(7.0 * 86_400.0)];
+    assert_eq!(verify(&input, &plan), Ok(()), "a week away");
+
     holding(&mut input, 0, first(&[(1, 2)]));
-    assert_eq!(verify(&input, &plan), Ok(()), "what is there stays until then");
+    let overstays = |input: &PlanInput| matches!(verify(input, &plan), Err(Violation::Overstays { .. }));
+    input.reservations = vec![at(101.0)];
+    assert_eq!(verify(&input, &plan), Ok(()), "it may stay until it has to begin to leave");
+    input.reservations = vec![at(100.0)];
+    assert!(overstays(&input));
+    input.jobs[0].bounds.time_left = Some(Seconds(100.0));
+    assert_eq!(verify(&input, &plan), Ok(()), "its limit ends it");
     input.reservations = vec![at(0.0)];
-    assert!(matches!(verify(&input, &plan), Err(Violation::Overstays { .. })));
+    assert!(overstays(&input));
     input.reservations[0].projects = ["group".into()].into();
     input.projects = vec![project("group", None), project("team", Some("group"))];
     input.jobs[0].claim.project = "team".into();

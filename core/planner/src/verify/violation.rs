@@ -42,9 +42,9 @@ pub enum Violation {
     MixedDomains { job: JobId },
     #[error("job {job} must keep its GPUs and layout in this round")]
     MovedFixed { job: JobId },
-    #[error("job {job} starts on node {node}, which is set aside for {reservation} from a time when it still runs")]
+    #[error("job {job} starts on node {node}, which is reserved for {reservation} before it will have left")]
     Reserved { job: JobId, node: NodeId, reservation: String },
-    #[error("job {job} stays on node {node}, which {reservation} now has for others")]
+    #[error("job {job} stays on node {node} too long to have left when the reservation {reservation} begins")]
     Overstays { job: JobId, node: NodeId, reservation: String },
     #[error("job {job} has a configuration that does not fit its allocation: {reason}")]
     Configuration { job: JobId, reason: String },

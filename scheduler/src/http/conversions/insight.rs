@@ -61,6 +61,10 @@ fn supposed(of: &Supposition, view: &View) -> v1::SupposedChange {
         S::Priority { job, priority } => C { priority: Some(priority.0), ..of_job("priority", job) },
         S::Accepts { job, gpus } => C { gpus_min: count(gpus), ..of_job("gpus_min", job) },
         S::AcceptsType { job, gpu_type } => C { gpu_type: Some(gpu_type.0.clone()), ..of_job("gpu_type", job) },
+        S::TimeLimit { job, limit } => {
+            let ran = view.jobs.get(job).map_or(0.0, |shown| shown.job.ran.0);
+            C { time_limit_seconds: Some(ran + limit.0), ..of_job("time_limit", job) }
+        }
         S::Resized { job, min, max } => C { gpus_min: count(min), gpus_max: count(max), ..of_job("resize", job) },
         S::Quota { project, quota } => {
             C { project: Some(project.clone()), gpus: quota.as_ref().and_then(count), ..of_kind("quota") }

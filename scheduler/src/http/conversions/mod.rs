@@ -29,7 +29,7 @@ pub use jobs::{
 pub use nodes::node;
 pub use plans::{Verdicts, left_waiting, outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};
-pub use projects::{member, project, project_rules, reservation};
+pub use projects::{member, project, project_rules, reservation, reservation_cost};
 pub use site::known as known_rows;
 pub use sizes::{curve_points, validation};
 pub use words::{stop_in_words, wish_in_words};

@@ -1,7 +1,9 @@
 //! Nodes on the wire.
 
+use std::sync::Arc;
+
 use headway_api::v1;
-use headway_engine::record::{Availability, NodePolicy, Standing};
+use headway_engine::record::{Availability, NodePolicy, Reservation, Standing};
 use headway_engine::view::{NodeView, View};
 use headway_goodput::catalog::{Device, device};
 use headway_types::{Condition, Gpu, GpuHealth, NodeClass, NodeInventory};
@@ -59,9 +61,25 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         availability_since: seen_since.map(time),
         labels: record.labels(),
         declared_labels: inventory.labels.clone(),
+        reservations: reservations(of, view),
         registered_at: time(record.registered_at),
         version: record.version,
     }
+}
+
+fn reservations(of: &NodeView, view: &View) -> Vec<v1::NodeReservation> {
+    let here = |one: &&Arc<Reservation>| one.nodes.contains(&of.node.inventory.node) && one.until > view.at;
+    let mut found: Vec<&Arc<Reservation>> = view.reservations.values().filter(here).collect();
+    found.sort_by_key(|one| (one.from, one.id));
+    let shown = found.into_iter().map(|one| v1::NodeReservation {
+        id: one.id.0,
+        name: one.name.clone(),
+        from: time(one.from),
+        until: time(one.until),
+        maintenance: one.is_maintenance(),
+        active: one.from <= view.at,
+    });
+    shown.collect()
 }
 
 fn conditions(inventory: &NodeInventory, keeping_work_away: bool) -> Vec<String> {

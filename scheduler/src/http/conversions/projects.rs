@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use headway_api::v1;
 use headway_engine::record::{Project, ProjectRules, Reservation};
 use headway_engine::view::{Holding, View};
+use headway_engine::{DepartingJob, DepartureKind};
 use headway_types::{GpuCount, ProjectRole};
 
 use super::{node_name, time};
@@ -61,6 +62,29 @@ pub fn reservation(of: &Reservation, view: &View) -> v1::Reservation {
         active: of.from <= view.at && view.at < of.until,
         made_by: of.by.clone(),
         made_at: time(of.made_at),
+        cost: None,
+    }
+}
+
+/// What a reservation takes from jobs that are no members of it.
+pub fn reservation_cost(of: &Reservation, view: &View) -> v1::ReservationCost {
+    let cost = view.reservation_cost(of);
+    let departing = |one: &DepartingJob| v1::DepartingJob {
+        job_id: one.job.0,
+        job_name: one.name.clone(),
+        gpus: one.gpus.0,
+        leaves_at: time(one.at),
+        ending: match one.ending {
+            DepartureKind::Limit => "limit",
+            DepartureKind::Saves => "saves",
+            DepartureKind::Unsaved => "unsaved",
+        }
+        .into(),
+    };
+    v1::ReservationCost {
+        gpus: cost.gpus.0,
+        gpu_hours: (cost.gpus * of.until.since(of.from)).0 / 3_600.0,
+        jobs: cost.jobs.iter().map(departing).collect(),
     }
 }
 

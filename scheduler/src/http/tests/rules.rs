@@ -93,6 +93,29 @@ async fn a_maintenance_window_is_for_nobody_and_is_found_where_its_location_poin
 }
 
 #[tokio::test]
+async fn a_reservation_shows_what_it_costs_and_its_nodes_show_it() {
+    let served = Served::start().await;
+    let node = served.add_node().await.to_string();
+    let job = served.submit("ada", JOB, "k").await.id();
+    served.until("eve", &format!("/jobs/{job}"), |answer| answer.body["state"] == "starting").await;
+    let wanted = json!({"name": "r9", "nodes": [node], "from": "2999-01-01T00:00:00Z", "duration_seconds": 3_600.0,
+        "projects": ["nlp"]});
+    let supposed = served.send_json(Method::POST, "opal", "/reservations?dry_run=true", &wanted).await;
+    let made = served.send_json(Method::POST, "opal", "/reservations", &wanted).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
+    assert_eq!(supposed.body["cost"], made.body["cost"], "{}", supposed.body);
+    let cost = &made.body["cost"];
+    assert_eq!(cost["gpus"], cost["gpu_hours"], "{cost}");
+    assert_eq!((&cost["jobs"][0]["job_id"], &cost["jobs"][0]["ending"]), (&json!(job), &json!("unsaved")), "{cost}");
+    let id = &made.body["id"];
+    let node = served.get("eve", &format!("/nodes/{node}")).await.body;
+    let reserved = &node["reservations"][0];
+    assert_eq!((&reserved["id"], &reserved["name"], &reserved["active"]), (id, &json!("r9"), &json!(false)));
+    let seen = served.get("eve", &format!("/reservations/{}", id.as_str().unwrap())).await;
+    assert!(seen.body.get("cost").is_none(), "names of others' jobs are for operators: {}", seen.body);
+}
+
+#[tokio::test]
 async fn a_policy_of_an_older_client_resets_nothing_it_does_not_know() {
     let served = Served::start().await;
     let mut policy = served.get("eve", "/policy").await.body;

@@ -18,6 +18,8 @@ test("what is decided elsewhere says where", () => {
   expect(leverOf([{ kind: "quota", project: "nlp", gpus: 16 }], job)).toEqual({ kind: "project", project: "nlp" });
   expect(leverOf([{ kind: "node_back", node_id: "018c", node_name: "h100-0093" }], job)).toEqual({ kind: "node", id: "018c", name: "h100-0093" });
   expect(leverOf([{ kind: "row", row: "few", gpus: 9 }], job)).toEqual({ kind: "policy" });
+  const limited = leverOf([{ kind: "time_limit", job_id: "018b", time_limit_seconds: 14_400 }], job);
+  expect(limited).toEqual({ kind: "none", why: "set it in a terminal: headway job update 018b --time=240m" });
   for (const kind of ["gpu_type", "force", "what a later server knows"]) {
     expect(leverOf([{ kind }], job).kind).toBe("none");
   }

@@ -1,0 +1,80 @@
+//! What a reservation costs: the GPUs that it takes from others, and the jobs that have to leave for it.
+
+use headway_planner::leaves_at;
+use headway_types::{GpuCount, JobId, Timestamp};
+
+use crate::record::{Job, Reservation};
+use crate::view::View;
+
+/// What a reservation takes from others, as of the newest batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReservationCost {
+    /// GPUs on its nodes.
+    pub gpus: GpuCount,
+    /// Jobs on its nodes that are no members, by the moment at which they begin to leave.
+    pub jobs: Vec<DepartingJob>,
+}
+
+/// A job that will have left when a reservation begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DepartingJob {
+    pub job: JobId,
+    pub name: String,
+    /// All that it holds, also on other nodes.
+    pub gpus: GpuCount,
+    /// When it begins to leave, or at the latest ends.
+    pub at: Timestamp,
+    pub ending: DepartureKind,
+}
+
+/// How a job leaves for a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DepartureKind {
+    /// Its time limit ends it before.
+    Limit,
+    /// It saves, and goes on elsewhere or later.
+    Saves,
+    /// It is stopped and does not save, as far as the scheduler knows.
+    Unsaved,
+}
+
+impl View {
+    /// What a reservation takes from others.
+    #[must_use]
+    pub fn reservation_cost(&self, of: &Reservation) -> ReservationCost {
+        let nodes = of.nodes.iter().filter_map(|node| self.nodes.get(node));
+        let gpus = nodes.map(|shown| shown.node.inventory.gpus.len()).sum::<usize>();
+        let mut jobs: Vec<DepartingJob> = self
+            .jobs
+            .values()
+            .filter_map(|shown| {
+                let held = shown.allocation.as_ref()?;
+                let here = held.placement.slices().iter().any(|slice| of.nodes.contains(&slice.node));
+                let leaves = here && !self.is_member(&shown.job, of) && of.until > self.at;
+                leaves.then(|| self.departing(&shown.job, held.placement.gpus(), of))
+            })
+            .collect();
+        jobs.sort_by_key(|one| (one.at, one.job));
+        ReservationCost { gpus: GpuCount(u32::try_from(gpus).unwrap_or(u32::MAX)), jobs }
+    }
+
+    fn departing(&self, job: &Job, gpus: GpuCount, of: &Reservation) -> DepartingJob {
+        let (departure, left) = (job.departure(None), job.time_left(self.at));
+        let ends_itself = left.is_some_and(|left| self.at + left <= of.from);
+        let ending = match (ends_itself, departure.saves) {
+            (true, _) => DepartureKind::Limit,
+            (false, true) => DepartureKind::Saves,
+            (false, false) => DepartureKind::Unsaved,
+        };
+        let at = leaves_at(departure, left, self.at, of.from).max(self.at);
+        DepartingJob { job: job.id, name: job.spec.name.clone(), gpus, at, ending }
+    }
+
+    fn is_member(&self, job: &Job, of: &Reservation) -> bool {
+        let line = self.project_line(&job.spec.project);
+        of.jobs.contains(&job.id)
+            || of.users.contains(&job.owner)
+            || of.projects.contains(&job.spec.project)
+            || line.iter().any(|project| of.projects.contains(&project.name))
+    }
+}
