@@ -331,7 +331,7 @@ impl Launcher {
         starts.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Waits for the end of a process, then for the end of all it started and of all they said, then says so.
+    /// Waits for the end of a process and reports it; then for the end of all it started and of all they said, and reports that.
     fn watch(&self, order: &LaunchOrder, process: Process, tie: Tie, before: Before) {
         let (launcher, order) = (self.clone(), order.clone());
         let (job, generation) = (order.job, order.generation);
@@ -370,6 +370,10 @@ impl Launcher {
                     launcher.await_end(job, generation, &process).await.unwrap_or(Exit::Signal(SIGKILL as i32))
                 }
             };
+            // At once: what follows takes time, and a stop that comes meanwhile must not undo the end.
+            if exit != Exit::Unknown {
+                launcher.tell(NodeEvent::Left { job, generation, rank: process.rank, exit }).await;
+            }
             process::sweep(environment::mark_of_rank(&group, process.rank), Some(process)).await;
             let killed = launcher.end_cgroup(job, generation, process.rank).await;
             launcher.connections.closed(job, generation, ranks, LAST_WORDS).await;

@@ -18,6 +18,7 @@ mod environment;
 mod exec;
 mod files;
 mod fleet;
+mod foreign;
 mod gpu;
 mod hooks;
 mod housekeeping;

@@ -11,7 +11,8 @@ use headway_api::agent::Secrets;
 use headway_node::{Ledger, NodeAction, NodeEvent, Share, Signal, WorkerMessage, WorkerOrder};
 use headway_types::spec::RunPer;
 use headway_types::{
-    Capabilities, ConditionKind, Fault, Generation, JobId, LaunchOrder, NodeInventory, NodeReport, Term, Timestamp,
+    AgentCommand, Capabilities, ConditionKind, Fault, Generation, JobId, LaunchOrder, NodeInventory, NodeReport, Term,
+    Timestamp,
 };
 use nix::sys::signal::{SIGKILL, SIGTERM};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -95,6 +96,8 @@ pub(crate) struct Node {
     workers: BTreeMap<(JobId, Generation), Vec<WorkerLines>>,
     /// Of the command in hand.
     secrets: Secrets,
+    /// The inventory that a session registered with, until it is open.
+    registered: Option<Box<NodeInventory>>,
     wake_at: Option<Timestamp>,
 }
 
@@ -126,6 +129,7 @@ impl Node {
             preparing: BTreeMap::new(),
             workers: BTreeMap::new(),
             secrets: Secrets::new(),
+            registered: None,
             wake_at: None,
         })
     }
@@ -157,8 +161,12 @@ impl Node {
 
     async fn input(&mut self, input: Input) -> Result<(), AgentError> {
         match input {
-            Input::Event(event) => self.handle(event).await,
+            Input::Event(event) => {
+                self.look_before_stop(&event).await?;
+                self.handle(event).await
+            }
             Input::Command { event, secrets } => {
+                self.look_before_stop(&event).await?;
                 self.secrets = secrets;
                 let handled = self.handle(event).await;
                 self.secrets.clear();
@@ -176,6 +184,7 @@ impl Node {
             Input::Hello(hello) => self.hello(hello).await,
             Input::Register(reply) => {
                 let inventory = Box::new(self.site.inventory.now().as_ref().clone());
+                self.registered = Some(inventory.clone());
                 let report = NodeReport::Registered { inventory, groups: self.ledger.statuses() };
                 answer(reply, (report, self.ledger.term()));
                 Ok(())
@@ -184,6 +193,7 @@ impl Node {
                 let accepted = term >= self.ledger.term();
                 if accepted {
                     self.outbox.open();
+                    self.report_changes_since_registration();
                 }
                 let result = self.handle(NodeEvent::SessionOpened { term }).await;
                 answer(reply, accepted);
@@ -200,6 +210,14 @@ impl Node {
                 answer(reply, over);
                 Ok(())
             }
+        }
+    }
+
+    /// What the node offers may have changed since it registered, while no session was open that could have carried the change.
+    fn report_changes_since_registration(&mut self) {
+        let inventory = Box::new(self.site.inventory.now().as_ref().clone());
+        if self.registered.take().as_ref() != Some(&inventory) {
+            self.outbox.push(NodeReport::Inventory { inventory });
         }
     }
 
@@ -237,6 +255,29 @@ impl Node {
             (RunPer::Gpu, Some(rank)) if here.contains(&rank) => rank..rank + 1,
             _ => here,
         }
+    }
+
+    /// Before a stop takes effect, reports the processes of its group that have ended by themselves: the word about them may still be
+    /// on its way, and after the stop nobody can tell which came first. Nothing has been signalled yet.
+    async fn look_before_stop(&mut self, event: &NodeEvent) -> Result<(), AgentError> {
+        let (job, generation, processes) = match event {
+            NodeEvent::Command { command: AgentCommand::Stop { job, generation, .. }, .. } => {
+                let group = self.ledger.group(*job, *generation).filter(|group| !group.phase.is_stopping());
+                let members = group.map_or(&[][..], |group| group.phase.members());
+                let there = members.iter().filter(|member| member.exit.is_none());
+                (*job, *generation, there.map(|member| member.process).collect::<Vec<_>>())
+            }
+            NodeEvent::Spawned { job, generation, processes } => {
+                let group = self.ledger.group(*job, *generation).filter(|group| group.phase.is_stopping());
+                let processes = group.map_or_else(Vec::new, |_| processes.clone());
+                (*job, *generation, processes)
+            }
+            _ => return Ok(()),
+        };
+        for (rank, exit) in self.launcher.left(job, generation, &processes).await {
+            self.handle(NodeEvent::Left { job, generation, rank, exit }).await?;
+        }
+        Ok(())
     }
 
     async fn handle(&mut self, event: NodeEvent) -> Result<(), AgentError> {

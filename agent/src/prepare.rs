@@ -2,14 +2,17 @@
 //! Takes only the rendezvous port, which stays bound until the launch so that nobody else gets it.
 
 use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
 use headway_node::Share;
 use headway_types::{ConditionKind, Fault, GpuHealth, LaunchOrder, NodeInventory};
+use nix::unistd::geteuid;
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
+use crate::foreign;
 use crate::gpu::Device;
 use crate::hooks;
 use crate::process;
@@ -22,17 +25,36 @@ pub(crate) type Prepared = Option<TcpListener>;
 /// How long a file system may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks at the working directory, the checkpoint directory and the checkpoint to resume from as the user who will need
+/// Checks the working directory, the checkpoint directory and the checkpoint to resume from as the user who will need
 /// them: root may see less of a shared file system than that user, or more. What the specification names and this node lacks is a
 /// mistake as far as one node can tell: whether another has it, or had it, the scheduler knows. The checkpoint to resume from was there.
-/// What a job saves below a directory that everybody may write to is its user's alone; elsewhere the directory is somebody's, whose rules hold.
+/// What a job saves below a directory that everybody may write to is its user's alone; elsewhere that directory's own rules hold.
+///
+/// The job's directory must be a real directory of the job's user, as one look at the name itself shows: in a sticky directory nobody
+/// else can change that afterwards. A directory of the agent's own user is no attack, and it fails below if it is closed. A file system
+/// that shows one owner for everybody's files (a FUSE mount, NFS with `all_squash`) is recognised by what the user makes there.
 const PROBE: &str = r#"
 if [ -n "$1" ] && ! cd -- "$1"; then
     [ -e "$1" ] && exit 11
     exit 12
 fi
 job=${2%/*}
-if [ -k "${job%/*}" ]; then umask 077; fi
+root=${job%/*}
+root=${root:-/}
+mkdir -p -- "$root" || exit 13
+if [ -k "$root" ]; then umask 077; fi
+[ -e "$job" ] || [ -L "$job" ] || mkdir -- "$job" || [ -e "$job" ] || exit 13
+found=$(stat -c '%u %F' -- "$job") || exit 13
+if [ "$found" != "$5 directory" ] && [ "$found" != "$6 directory" ]; then
+    tried=$(mktemp -d -- "$root/.headway-owner-XXXXXXXX" 2>/dev/null) && {
+        made=$(stat -c '%u %F' -- "$tried")
+        rmdir -- "$tried"
+    }
+    if [ "$made" = "$5 directory" ] || [ "$made" != "$found" ]; then
+        echo "$found"
+        exit 16
+    fi
+fi
 mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
 [ -z "$3" ] || [ -r "$3/manifest.json" ] || exit 14
 [ -x "$4" ] || exit 15
@@ -65,7 +87,7 @@ async fn look<'a>(order: &'a LaunchOrder, site: &Site) -> Result<(Share<'a>, Opt
     };
     check_gpus(&share, &inventory, &devices)?;
     if let Some(full) = inventory.conditions.iter().find(|condition| condition.kind == ConditionKind::DiskPressure) {
-        return Err(Fault::of_node(format!("nothing new starts here: {}", full.message)));
+        return Err(Fault::of_full_disk(format!("nothing new starts here: {}", full.message)));
     }
     let user = site.user(&order.owner).await?;
     // Only to see that it can be filled in; the port and the secret come with the launch.
@@ -103,15 +125,36 @@ fn check_gpus(share: &Share<'_>, inventory: &NodeInventory, devices: &[Device]) 
 }
 
 async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Result<(), Fault> {
+    let foreign = match run_probe(order, site, user).await? {
+        Probed::Ready => return Ok(()),
+        Probed::Foreign(foreign) => foreign,
+    };
+    replace_foreign(order, user, &foreign).await?;
+    match run_probe(order, site, user).await? {
+        Probed::Ready => Ok(()),
+        Probed::Foreign(foreign) => Err(refuse_foreign(order, user, &foreign, "it was taken again at once")),
+    }
+}
+
+/// What a probe found.
+enum Probed {
+    Ready,
+    /// The job's checkpoint directory is not its user's: uid and file type, as `stat` names them.
+    Foreign(String),
+}
+
+async fn run_probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Result<Probed, Fault> {
     let workdir = order.run.workdir.clone().unwrap_or_default();
     let checkpoints = format!("{}/{}", order.checkpoint_dir, order.generation);
     let resume = order.resume.as_ref().map(|resume| resume.path.clone()).unwrap_or_default();
+    let own = geteuid().as_raw();
     let mut words = site.users.prefix(user);
     words.extend(["/bin/sh", "-c", PROBE, "probe"].map(String::from));
     let running = Command::new(&words[0])
         .args(&words[1..])
         .args([&workdir, &checkpoints, &resume])
         .arg(site.files.root())
+        .args([user.map_or(own, |user| user.ids().0).to_string(), own.to_string()])
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
         .current_dir("/")
@@ -128,9 +171,9 @@ async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Res
     };
     let said = String::from_utf8_lossy(&output.stderr);
     let said = said.trim();
-    let whom = user.map_or_else(|| "the agent's user".to_owned(), |user| format!("user {}", user.name()));
+    let whom = name_of(user);
     match output.status.code() {
-        Some(0) => Ok(()),
+        Some(0) => Ok(Probed::Ready),
         Some(11) => Err(Fault::of_mistake(format!(
             "working directory {workdir} cannot be entered as {whom} ({said}); open it to its owner, or correct run.workdir"
         ))),
@@ -143,8 +186,45 @@ async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Res
             let root = site.files.root().display();
             Err(Fault::of_node(format!("{root} must let the users of jobs pass through, and so must its parents")))
         }
+        Some(16) => Ok(Probed::Foreign(String::from_utf8_lossy(&output.stdout).trim().to_owned())),
         _ => Err(Fault::of_node(format!("looking at the job's directories ended with {}: {said}", output.status))),
     }
+}
+
+fn name_of(user: Option<&UnixUser>) -> String {
+    user.map_or_else(|| "the agent's user".to_owned(), |user| format!("user {}", user.name()))
+}
+
+/// Replaces a checkpoint directory that is not the job's user's, or says why that cannot be done. A committed checkpoint in it was saved
+/// by the job, so then the file system has changed owners, and its operator must decide.
+async fn replace_foreign(order: &LaunchOrder, user: Option<&UnixUser>, foreign: &str) -> Result<(), Fault> {
+    let directory = PathBuf::from(&order.checkpoint_dir);
+    if order.resume.as_ref().is_some_and(|resume| Path::new(&resume.path).starts_with(&directory)) {
+        return Err(refuse_foreign(order, user, foreign, "the checkpoint to resume from lies in it"));
+    }
+    let (job, owner) = (order.job, user.cloned());
+    let replacing = tokio::task::spawn_blocking(move || foreign::replace(&directory, job, owner.as_ref()));
+    match tokio::time::timeout(PATIENCE, replacing).await {
+        Ok(Ok(Ok(Some(aside)))) => {
+            let (directory, aside) = (&order.checkpoint_dir, aside.display());
+            tracing::warn!(job_id = %job, %directory, %foreign, %aside, "another user made a job's checkpoint directory; it was renamed");
+            Ok(())
+        }
+        Ok(Ok(Ok(None))) => Ok(()),
+        Ok(Ok(Err(error))) => Err(refuse_foreign(order, user, foreign, &error.to_string())),
+        Ok(Err(error)) => Err(refuse_foreign(order, user, foreign, &error.to_string())),
+        Err(_) => Err(refuse_foreign(order, user, foreign, "the file system did not answer")),
+    }
+}
+
+/// Blames neither the job nor the node: else whoever made the directory could fail the job, or take the node out of use.
+fn refuse_foreign(order: &LaunchOrder, user: Option<&UnixUser>, foreign: &str, why: &str) -> Fault {
+    let (directory, whom) = (&order.checkpoint_dir, name_of(user));
+    let (uid, kind) = foreign.split_once(' ').unwrap_or((foreign, "file"));
+    Fault::of_infrastructure(format!(
+        "checkpoint directory {directory} is a {kind} of uid {uid}, not a directory of {whom}, and the agent cannot replace it ({why}); an \
+         operator must remove it, or give it to {whom} if its content is the job's"
+    ))
 }
 
 /// A full or broken file system is the node's trouble; what is no directory, or somebody else's, was named by mistake.
@@ -154,6 +234,9 @@ fn unwritable(checkpoints: &str, whom: &str, said: &str) -> Fault {
     if said.is_empty() || named_wrong.iter().any(|words| said.contains(words)) {
         let what_to_do = "open it to its owner, or correct training.checkpoint.dir";
         return Fault { mistake: true, ..Fault::of_node(format!("{message}; {what_to_do}")) };
+    }
+    if ["No space left", "Disk quota exceeded"].iter().any(|words| said.contains(words)) {
+        return Fault::of_full_disk(message);
     }
     Fault::of_node(message)
 }

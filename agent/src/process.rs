@@ -75,6 +75,17 @@ fn alive(pid: u32, started: u64) -> io::Result<bool> {
     Ok(stat(pid)?.is_some_and(|stat| stat.started == started && stat.runs()))
 }
 
+/// Whether this very process runs. Where that cannot be told, it does.
+pub(crate) fn runs(process: &Process) -> bool {
+    alive(process.pid, process.started).unwrap_or(true)
+}
+
+/// Whether the process has no children: a shell whose command has ended, or has not begun. False where the kernel does not say.
+pub(crate) fn is_childless(process: &Process) -> bool {
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.pid));
+    children.is_ok_and(|children| children.trim().is_empty())
+}
+
 /// Signals the process group a live process leads.
 pub(crate) fn signal_group(process: &Process, what: signal::Signal) {
     // Unlike elsewhere, doubt means no: a signal must never reach a stranger.

@@ -67,6 +67,11 @@ impl UnixUser {
         &self.name
     }
 
+    /// The user's id and primary group.
+    pub(crate) fn ids(&self) -> (u32, u32) {
+        (self.uid, self.gid)
+    }
+
     /// What a login sets.
     pub(crate) fn variables(&self) -> BTreeMap<String, String> {
         let values = [

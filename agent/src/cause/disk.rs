@@ -52,7 +52,7 @@ fn judge(room: &Room, own: &Own, root: &Path) -> Fault {
     if own.output_beyond.0 > 0 || held.0 as f64 > MOST_OF_ONE * room.space.total.0 as f64 {
         return Fault::of_job(format!("{has}, of which its own files take {} MiB", held.0 >> 20));
     }
-    Fault::of_node(has)
+    Fault::of_full_disk(has)
 }
 
 /// What the files below a directory take, as far as so many of them may be looked at. Links are not followed.

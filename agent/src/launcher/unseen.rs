@@ -1,8 +1,9 @@
 //! What became of processes that no agent has watched: the next one reads what the shells around them wrote down.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use headway_node::{Exit, NodeEvent};
+use headway_node::{Exit, NodeEvent, Process};
 use headway_types::{Fault, Generation, JobId};
 
 use super::Launcher;
@@ -12,6 +13,9 @@ use crate::process;
 
 /// More than any exit status takes, in bytes.
 const STATUS_LIMIT: u64 = 64;
+/// How long a stop waits for shells whose command has ended. They need far less, unless the machine is overloaded.
+const LAST_MOMENT: Duration = Duration::from_millis(200);
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 impl Launcher {
     /// Kills what a launch that was cut short may have started. If each of its ranks has ended by itself, that is how the
@@ -32,6 +36,29 @@ impl Launcher {
             };
             launcher.tell(event).await;
         });
+    }
+
+    /// How those of the processes ended that are gone by now, as far as they left an exit status. The shell around a rank outlives its
+    /// command by a moment, in which it writes that status: a process that is in it is waited for.
+    pub(crate) async fn left(&self, job: JobId, generation: Generation, processes: &[Process]) -> Vec<(u32, Exit)> {
+        let deadline = Instant::now() + LAST_MOMENT;
+        let mut left = Vec::new();
+        for process in processes {
+            let gone = loop {
+                if !process::runs(process) {
+                    break true;
+                }
+                // The status alone proves nothing: it is in a file of the job's own user.
+                let ends = process::is_childless(process) || self.written_exit(job, generation, process.rank).is_some();
+                if !ends || Instant::now() >= deadline {
+                    break false;
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            };
+            let exit = if gone { self.written_exit(job, generation, process.rank) } else { None };
+            left.extend(exit.map(|exit| (process.rank, exit)));
+        }
+        left
     }
 
     /// Kills whatever carries this generation, and returns once nothing does.

@@ -397,12 +397,14 @@ fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
         Outcome::Failed(failed) => {
             let (out_of_memory, mistake) = (failed.out_of_memory, failed.mistake);
             let blame = blame(failed.blame(), Blame::Job);
-            let fault = Fault { blame, message: told(failed.message), out_of_memory, mistake };
+            let full_disk = failed.full_disk;
+            let fault = Fault { blame, message: told(failed.message), out_of_memory, mistake, full_disk };
             GroupOutcome::Failed { exit_code: failed.exit_code, fault }
         }
         Outcome::NotStarted(failed) => {
             let blame = blame(failed.blame(), Blame::Node);
-            let fault = Fault { blame, message: told(failed.message), out_of_memory: false, mistake: failed.mistake };
+            let (mistake, full_disk) = (failed.mistake, failed.full_disk);
+            let fault = Fault { blame, message: told(failed.message), out_of_memory: false, mistake, full_disk };
             GroupOutcome::NotStarted { fault }
         }
     }

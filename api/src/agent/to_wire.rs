@@ -412,11 +412,13 @@ impl From<&GroupOutcome> for wire::ended::Outcome {
                 blame: blame(fault.blame),
                 out_of_memory: fault.out_of_memory,
                 mistake: fault.mistake,
+                full_disk: fault.full_disk,
             }),
             GroupOutcome::NotStarted { fault } => Self::NotStarted(wire::NotStarted {
                 message: fault.message.clone(),
                 blame: blame(fault.blame),
                 mistake: fault.mistake,
+                full_disk: fault.full_disk,
             }),
         }
     }

@@ -123,7 +123,15 @@ impl Engine {
         let blame = if again { Blame::Job } else { Blame::Infrastructure };
         let (message, blame) = self.settle(
             job,
-            Breakdown { message, blame, out_of_memory: false, mistake: false, exit_code: None, place: None },
+            Breakdown {
+                message,
+                blame,
+                out_of_memory: false,
+                mistake: false,
+                full_disk: false,
+                exit_code: None,
+                place: None,
+            },
         );
         self.facts.edit_job(job, |job| job.hangs += 1);
         let last_sign = self.seen.jobs.get(&job).and_then(|seen| seen.last_sign());
@@ -167,18 +175,19 @@ impl Engine {
     /// Counts the failure where it belongs; the message may gain a word about that.
     fn settle(&mut self, id: JobId, breakdown: Breakdown) -> (String, Blame) {
         let origin = self.origin(&breakdown);
-        let Breakdown { mut message, mut blame, place, .. } = breakdown;
+        let Breakdown { mut message, mut blame, full_disk, place, .. } = breakdown;
         if let (Blame::Node, Some((node, incident)), Some(job)) = (blame, place, self.facts.jobs.get(&id)) {
             let spare = self.situation().has_room_beside(node, 1, &job.spec.role().nodes);
-            if job.suspects.iter().any(|other| *other != node) {
+            // Disks that are full prove nothing about the job, however many they are.
+            if !full_disk && job.suspects.iter().any(|other| *other != node) {
                 blame = Blame::Job;
                 message.push_str("; it failed alike on another node, so the fault is the job's own");
                 self.clear_nodes(id);
-            } else if job.setbacks >= PROOF && !spare {
+            } else if !full_disk && job.setbacks >= PROOF && !spare {
                 // There is no other node to try, so the job's word stands against the node's: neither wins for ever.
                 blame = Blame::Job;
             } else {
-                let again = self.suspect(id, node);
+                let again = !full_disk && self.suspect(id, node);
                 let counted = self.count_against(node, incident, &message, spare);
                 if counted == Counted::SaidBefore || (again && counted == Counted::Noted) {
                     // Its own experiment: others go on using the node.

@@ -236,9 +236,8 @@ impl Engine {
             && parts.iter().all(|(_, one)| matches!(one, Part::Ended(GroupOutcome::Succeeded | GroupOutcome::Stopped)));
         let by_itself = orderly && parts.iter().all(|(_, part)| part.has_succeeded());
         let saved = row.target().is_some_and(|target| target.is_reached(row.seen(), row.progress));
-        // Who holds it wants it to go on later, and of what has ended there is no later; who cancels it is told that it is cancelled.
-        let cancelled = matches!(row.wish, Some(Wish::Cancelled { .. }));
-        if saved || (by_itself && !cancelled) || (orderly && cause == StopCause::TargetReached) {
+        // A hold or a cancellation that came after the end has come too late: the work is done, and jobs that wait for it may start.
+        if saved || by_itself || (orderly && cause == StopCause::TargetReached) {
             let why = if saved { reached(&row) } else { "all its processes exited 0".into() };
             self.succeed(id, &why);
             return;

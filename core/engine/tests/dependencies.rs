@@ -69,6 +69,17 @@ fn a_chain_runs_one_after_the_other_and_waits_in_no_round() {
 }
 
 #[test]
+fn a_cancellation_that_comes_after_the_end_keeps_nobody_from_starting() {
+    let mut cluster = Cluster::new(&[8]);
+    let [prep, train, _test] = chain(&mut cluster);
+    cluster.start(prep);
+    cluster.request(Request::Cancel { job: prep, reason: None, grace: None });
+    succeed(&mut cluster, prep);
+    assert!(matches!(cluster.state(prep), JobState::Succeeded { .. }), "{:?}", cluster.state(prep));
+    assert!(starts(&cluster, train), "{:?}", cluster.state(train));
+}
+
+#[test]
 fn whoever_can_never_start_is_cancelled_at_once_with_all_behind_it() {
     let mut cluster = Cluster::new(&[8]);
     let [prep, train, test] = chain(&mut cluster);

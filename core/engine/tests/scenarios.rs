@@ -1,11 +1,11 @@
 //! One job's life and its accidents, told by hand.
 
 use headway_engine::Reply;
-use headway_engine::event::Request;
+use headway_engine::event::{Known, Request};
 use headway_engine::record::{JobState, ReleaseProof, StopCause};
 use headway_types::{
-    AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, NodeReport, NoiseSample, Seconds,
-    StopMode, Tokens,
+    AgentCommand, BootId, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, JobId, NodeReport, NoiseSample,
+    Seconds, StopMode, Tokens,
 };
 
 use crate::harness::{Cluster, inventory, node_id, resize, rigid, spec, training};
@@ -63,19 +63,22 @@ fn a_command_is_repeated_until_its_effect_is_seen() {
 
 /// What has ended never runs again, whatever was asked of it while it ended.
 #[test]
-fn who_ended_by_itself_while_it_was_to_be_held_has_succeeded() {
-    for (cancels, outcome, ends) in [
-        (false, GroupOutcome::Succeeded, "succeeded"),
-        (false, GroupOutcome::Stopped, "held"),
-        (true, GroupOutcome::Succeeded, "cancelled"),
-    ] {
+fn a_job_that_ended_by_itself_while_it_was_to_stop_has_succeeded() {
+    let hold = |job| Request::Hold { job, reason: None };
+    let cancel = |job| Request::Cancel { job, reason: None, grace: None };
+    let requeue = |job| Request::Requeue { job, reason: None, known: Known::default() };
+    let cases: [(fn(JobId) -> Request, GroupOutcome, &str); 5] = [
+        (hold, GroupOutcome::Succeeded, "succeeded"),
+        (hold, GroupOutcome::Stopped, "held"),
+        (cancel, GroupOutcome::Succeeded, "succeeded"),
+        (cancel, GroupOutcome::Stopped, "cancelled"),
+        (requeue, GroupOutcome::Succeeded, "succeeded"),
+    ];
+    for (request, outcome, ends) in cases {
         let mut cluster = Cluster::new(&[4]);
         let job = cluster.submit(rigid("one", 2));
         cluster.start(job);
-        cluster.request(match cancels {
-            false => Request::Hold { job, reason: None },
-            true => Request::Cancel { job, reason: None, grace: None },
-        });
+        cluster.request(request(job));
         assert!(matches!(cluster.state(job), JobState::Stopping { .. }));
         cluster.end(job, &outcome);
         assert_eq!(<&str>::from(&cluster.state(job).kind()), ends);

@@ -46,6 +46,24 @@ fn what_is_not_the_jobs_fault_never_fails_it() {
     assert_eq!((cluster.jobs[&job].failures, cluster.jobs[&job].disruptions), (0, 12));
 }
 
+#[test]
+fn full_disks_are_never_a_jobs_fault_however_many_refuse_it() {
+    for nodes in [&[4][..], &[4, 4], &[4, 4, 4]] {
+        let mut cluster = Cluster::new(nodes);
+        let all: Vec<u64> = (0..cluster.node_count()).collect();
+        let job = cluster.submit(rigid("one", 4));
+        for _ in 0..8 {
+            while !matches!(cluster.state(job), JobState::Starting { .. }) {
+                cluster.pass_beating(30.0, &all);
+            }
+            let node = cluster.nodes_of(job)[0];
+            cluster.group(node, job, not_started(Fault::of_full_disk("nothing new starts here: /d has 1 MiB left")));
+        }
+        assert_eq!((cluster.jobs[&job].failures, cluster.jobs[&job].disruptions), (0, 8), "{:#?}", cluster.messages);
+        assert!(!cluster.messages.iter().any(|message| message.contains("the job's own")));
+    }
+}
+
 /// Jobs of two owners that start on the same node, beside another that is free.
 fn two_owners() -> (Cluster, JobId, JobId, u64) {
     let mut cluster = Cluster::new(&[4, 4]);

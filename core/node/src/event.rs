@@ -25,6 +25,9 @@ pub enum NodeEvent {
     SpawnFailed { job: JobId, generation: Generation, fault: Fault },
     /// All processes of a launch that was cut short had ended before the shell came back, and nothing of them is left: how each rank did.
     EndedUnseen { job: JobId, generation: Generation, exits: BTreeMap<u32, Exit> },
+    /// A process has ended by itself. What it had started may still run: `Exited` follows once all of it is gone. Nothing may have
+    /// signalled the process before, and a stop must come after this: a stop that finds every process ended with 0 has come too late.
+    Left { job: JobId, generation: Generation, rank: u32, exit: Exit },
     /// A process is gone, with everything it had started. `fault`: what the shell knows of its cause beyond the exit
     /// status (a GPU that broke, the host that ran out of memory).
     Exited { job: JobId, generation: Generation, rank: u32, exit: Exit, fault: Option<Fault> },

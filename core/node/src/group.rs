@@ -1,5 +1,7 @@
 //! One generation of one job on this node: its order, its phase, and what its workers last said.
 
+use std::collections::BTreeMap;
+
 use headway_types::command::GroupStatus;
 use headway_types::placement::NodeSlice;
 use headway_types::spec::RunPer;
@@ -38,6 +40,9 @@ pub struct Group {
     /// Newest notice that was passed on; 0: none.
     #[serde(default)]
     pub notice: u32,
+    /// How ranks ended by themselves before any stop, whose remains may still be there.
+    #[serde(default)]
+    pub left: BTreeMap<u32, Exit>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,6 +150,12 @@ impl Phase {
         matches!(self, Phase::Ended { .. })
     }
 
+    /// Whether a stop is under way, or waits for the launch to be over.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        matches!(self, Phase::Stopping { .. } | Phase::Launching { stop: Some(_), .. })
+    }
+
     /// Whether processes of the group may exist.
     #[must_use]
     pub fn may_have_processes(&self) -> bool {
@@ -195,7 +206,17 @@ impl Group {
             change: None,
             checkpoint: None,
             notice: 0,
+            left: BTreeMap::new(),
         }
+    }
+
+    /// Whether all these processes have ended well by themselves: there is nothing left to stop.
+    pub(crate) fn is_done(&self, members: &[Member]) -> bool {
+        let ended_well = |member: &Member| {
+            let exit = member.exit.or_else(|| self.left.get(&member.process.rank).copied());
+            exit == Some(Exit::Code(0))
+        };
+        !self.stopped && !members.is_empty() && members.iter().all(ended_well)
     }
 
     #[must_use]

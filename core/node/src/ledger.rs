@@ -61,6 +61,7 @@ impl Ledger {
             NodeEvent::SpawnFailed { job, generation, fault } => {
                 self.spawn_failed(job, generation, fault, &mut out);
             }
+            NodeEvent::Left { job, generation, rank, exit } => self.left(job, generation, rank, exit),
             NodeEvent::Exited { job, generation, rank, exit, fault } => {
                 self.exited(now, (job, generation), rank, exit, fault, &mut out);
             }

@@ -3,6 +3,7 @@
 
 mod fences;
 mod hooks;
+mod late_stops;
 mod laws;
 mod observations;
 mod rules;

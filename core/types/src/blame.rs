@@ -27,6 +27,9 @@ pub struct Fault {
     /// What the specification names is not there or cannot be run: whoever tries again fails again.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub mistake: bool,
+    /// The node's disk is full: whatever else fails there, or on another node with a full disk, proves nothing about the job.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub full_disk: bool,
 }
 
 impl Fault {
@@ -38,7 +41,7 @@ impl Fault {
 
     #[must_use]
     pub fn of_job(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Job, message: message.into(), out_of_memory: false, mistake: false }
+        Self { blame: Blame::Job, message: message.into(), out_of_memory: false, mistake: false, full_disk: false }
     }
 
     /// The specification names what is not there, or cannot be run.
@@ -56,6 +59,12 @@ impl Fault {
     #[must_use]
     pub fn of_node(message: impl Into<String>) -> Self {
         Self { blame: Blame::Node, ..Self::of_job(message) }
+    }
+
+    /// The node has no room on its disk.
+    #[must_use]
+    pub fn of_full_disk(message: impl Into<String>) -> Self {
+        Self { full_disk: true, ..Self::of_node(message) }
     }
 
     #[must_use]

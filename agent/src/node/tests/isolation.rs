@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::PathBuf;
 
 use headway_api::secret::Secret;
-use headway_types::{Blame, NodeSlice, Placement};
+use headway_types::{Blame, CheckpointRef, NodeSlice, Placement, Sequences};
 
 use super::*;
 
@@ -134,31 +134,130 @@ print("hello:", connection.recv(4096).decode().strip())
 print("tried", flush=True)
 "#;
 
+/// Two users, an agent that runs the jobs of both, and a checkpoint root as operators make it: everybody may make a directory in it.
+struct TwoUsers {
+    dir: TempDir,
+    shared: PathBuf,
+    agent: Agent,
+    nobody: nix::unistd::User,
+    daemon: nix::unistd::User,
+}
+
+impl TwoUsers {
+    /// `None`, loudly, where this machine does not allow it.
+    fn start() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let users = ["nobody", "daemon"].map(|name| nix::unistd::User::from_name(name).unwrap());
+        let (Ok(_), [Some(nobody), Some(daemon)]) = (Users::new(RunAs::Owner, 1), users) else {
+            skip("this agent cannot run jobs as two users");
+            return None;
+        };
+        permit(dir.path(), 0o711);
+        let shared = dir.path().join("checkpoints");
+        std::fs::create_dir(&shared).unwrap();
+        permit(&shared, 0o1777);
+        let config = AgentConfig { run_as: RunAs::Owner, least_uid: 1, ..fixture::config(dir.path(), 2) };
+        let agent = Agent::start_with(dir.path(), config);
+        Some(Self { dir, shared, agent, nobody, daemon })
+    }
+
+    /// A job of its own on a GPU of its own.
+    fn order(&self, number: u128, owner: &str, line: &str) -> LaunchOrder {
+        let offer = self.agent.inventory.now();
+        let job = JobId(uuid::Uuid::from_u128(40 + number));
+        let gpus = vec![offer.gpus[(number % 2) as usize].uuid.clone()];
+        let placement = Placement::try_new(vec![NodeSlice { node: offer.node, gpus }]).unwrap();
+        let checkpoint_dir = self.shared.join(job.to_string()).display().to_string();
+        LaunchOrder { job, owner: owner.into(), placement, checkpoint_dir, ..self.agent.order(&self.dir, 1, line) }
+    }
+
+    /// Runs a job to its end and returns its output.
+    async fn run(&self, order: &LaunchOrder) -> (GroupOutcome, String) {
+        self.agent.launch(order).await;
+        let outcome = self.agent.ended().await;
+        let output = std::fs::read_to_string(self.agent.files.log(order.job, order.generation, 0)).unwrap();
+        (outcome, output)
+    }
+
+    /// What lies in the checkpoint root under other names than those of jobs, and whose it is.
+    fn moved_aside(&self) -> Vec<u32> {
+        let entries = std::fs::read_dir(&self.shared).unwrap().flatten();
+        let foreign = entries.filter(|entry| entry.file_name().to_str().unwrap().starts_with(".foreign-"));
+        foreign.map(|entry| entry.metadata().unwrap().uid()).collect()
+    }
+}
+
+fn permit(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// Loads what lies newest below the checkpoint directory, as careless scripts do.
+const CARELESS: &str = "echo saved >$HEADWAY_CHECKPOINT_DIR/g1/state; cat $HEADWAY_CHECKPOINT_DIR/*/state; id -un";
+
+#[tokio::test]
+async fn a_checkpoint_directory_that_another_user_made_first_is_replaced() {
+    let Some(two) = TwoUsers::start() else { return };
+    let planted = "mkdir -p $DIR/g1 && echo planted >$DIR/g1/state && chmod -R 0777 $DIR; true";
+    let closed = "mkdir -m 0700 $DIR";
+    let link = "mkdir -p $PWD/trap/g1 && chmod -R 0777 $PWD $PWD/trap && ln -s $PWD/trap $DIR";
+    let file = "echo planted >$DIR";
+    for (number, squat) in (0..).zip([planted, closed, link, file]) {
+        let victim = two.order(2 * number, "nobody", CARELESS);
+        let mut attack = two.order(2 * number + 1, "daemon", squat);
+        attack.run.env.insert("DIR".into(), victim.checkpoint_dir.clone());
+        assert_eq!(two.run(&attack).await.0, GroupOutcome::Succeeded, "{squat}");
+        let at = Path::new(&victim.checkpoint_dir);
+        assert_eq!(std::fs::symlink_metadata(at).unwrap().uid(), two.daemon.uid.as_raw(), "the attacker came first");
+
+        let (outcome, output) = two.run(&victim).await;
+        assert_eq!((outcome, &*output), (GroupOutcome::Succeeded, "saved\nnobody\n"), "{squat}");
+        let own = std::fs::symlink_metadata(at).unwrap();
+        assert!(own.is_dir() && own.uid() == two.nobody.uid.as_raw() && own.mode() & 0o7777 == 0o700, "{own:?}");
+    }
+    assert_eq!(two.moved_aside(), [two.daemon.uid.as_raw(); 4]);
+}
+
+#[tokio::test]
+async fn a_foreign_checkpoint_directory_that_cannot_be_replaced_is_nobodys_fault() {
+    let Some(two) = TwoUsers::start() else { return };
+    // As on a file system where the node's root has no rights: nothing is renamed where the sticky bit is missing.
+    permit(&two.shared, 0o777);
+    let order = two.order(0, "nobody", CARELESS);
+    let at = Path::new(&order.checkpoint_dir);
+    std::fs::create_dir(at).unwrap();
+    nix::unistd::chown(at, Some(two.daemon.uid), None).unwrap();
+    two.agent.command(AgentCommand::Prepare { order: Box::new(order.clone()) }).await;
+    let GroupOutcome::NotStarted { fault } = two.agent.ended().await else { panic!("it started") };
+    assert_eq!((fault.blame, fault.mistake), (Blame::Infrastructure, false));
+    let uid = format!("of uid {}", two.daemon.uid);
+    for words in [&order.checkpoint_dir, &uid, "user nobody", "operator"] {
+        assert!(fault.message.contains(words), "{}", fault.message);
+    }
+    assert!(two.moved_aside().is_empty());
+
+    // A committed checkpoint is never moved out of the job's reach.
+    permit(&two.shared, 0o1777);
+    let mut resumes = LaunchOrder { generation: Generation(2), ..order.clone() };
+    resumes.resume = Some(CheckpointRef {
+        generation: Generation(1),
+        path: at.join("g1/step-000000001").display().to_string(),
+        step: 1,
+        samples_seen: Sequences(1),
+        manifest_sha256: "00".into(),
+    });
+    two.agent.command(AgentCommand::Prepare { order: Box::new(resumes) }).await;
+    let GroupOutcome::NotStarted { fault } = two.agent.ended().await else { panic!("it started") };
+    assert!(fault.blame == Blame::Infrastructure && fault.message.contains("resume from"), "{fault:?}");
+    assert!(two.moved_aside().is_empty());
+}
+
 #[tokio::test]
 async fn jobs_of_two_users_have_no_door_to_each_other() {
-    let dir = tempfile::tempdir().unwrap();
-    let users = ["nobody", "daemon"].map(|name| nix::unistd::User::from_name(name).unwrap());
-    let (Ok(_), [Some(nobody), Some(daemon)]) = (Users::new(RunAs::Owner, 1), users) else {
-        return eprintln!("SKIPPED: this agent cannot run jobs as two users");
-    };
-    let permit = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    permit(dir.path(), 0o711);
-    let shared = dir.path().join("checkpoints");
-    std::fs::create_dir(&shared).unwrap();
-    permit(&shared, 0o1777);
-    let agent = Agent::start_with(
-        dir.path(),
-        AgentConfig { run_as: RunAs::Owner, least_uid: 1, ..fixture::config(dir.path(), 2) },
-    );
+    let Some(two) = TwoUsers::start() else { return };
+    let TwoUsers { dir, shared, agent, nobody, daemon } = &two;
     let offer = agent.inventory.now();
-    let order = |number: u128, owner: &str, line: &str| {
-        let (job, gpu) = (JobId(uuid::Uuid::from_u128(40 + number)), offer.gpus[number as usize].uuid.clone());
-        let placement = Placement::try_new(vec![NodeSlice { node: offer.node, gpus: vec![gpu] }]).unwrap();
-        let checkpoint_dir = shared.join(job.to_string()).display().to_string();
-        LaunchOrder { job, owner: owner.into(), placement, checkpoint_dir, ..agent.order(&dir, 1, line) }
-    };
     let mut theirs =
-        order(0, "nobody", "cat $KEY_FILE >$HEADWAY_CHECKPOINT_DIR/g1/saved; touch mine; echo up; sleep 60");
+        two.order(0, "nobody", "cat $KEY_FILE >$HEADWAY_CHECKPOINT_DIR/g1/saved; touch mine; echo up; sleep 60");
     theirs.run.secrets.insert("KEY".into(), "key".into());
     theirs.run.secret_files.insert("KEY".into());
     agent.launch_with(&theirs, [("KEY".to_owned(), Secret::new("hunter22"))].into()).await;
@@ -174,7 +273,7 @@ async fn jobs_of_two_users_have_no_door_to_each_other() {
     let files = || found.iter().filter(|path| !path.metadata().unwrap().file_type().is_socket());
     assert!(files().any(|path| path.ends_with("saved")) && files().any(|path| path.ends_with("ledger.json")));
     // The directory to pass through, and the one where everybody may make one of his own.
-    let closed: Vec<&PathBuf> = files().filter(|path| **path != shared).collect();
+    let closed: Vec<&PathBuf> = files().filter(|path| *path != shared).collect();
     let said = serde_json::json!({
         "paths": closed, "pid": leader.unwrap(), "socket": agent.files.socket(), "job": theirs.job.to_string(),
         "secret": std::fs::read_to_string(agent.files.secret(theirs.job, theirs.generation)).unwrap(),
@@ -185,7 +284,7 @@ async fn jobs_of_two_users_have_no_door_to_each_other() {
     permit(&told, 0o644);
     permit(&script, 0o644);
     let line = format!("/usr/bin/python3 {} {}", script.display(), told.display());
-    let ours = order(1, "daemon", &line);
+    let ours = two.order(1, "daemon", &line);
     agent.launch(&ours).await;
     assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
     let output = std::fs::read_to_string(agent.files.log(ours.job, ours.generation, 0)).unwrap();

@@ -35,8 +35,38 @@ async fn nothing_new_starts_under_disk_pressure() {
     let order = agent.order(&dir, 1, "true");
     agent.command(AgentCommand::Prepare { order: Box::new(order) }).await;
     let outcome = agent.ended().await;
-    let refused = |fault: &Fault| fault.blame == Blame::Node && fault.message.contains("1 MiB of 9 MiB");
+    let refused =
+        |fault: &Fault| fault.full_disk && fault.blame == Blame::Node && fault.message.contains("1 MiB of 9 MiB");
     assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if refused(fault)), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn what_changes_between_registration_and_welcome_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    agent.outbox.close();
+    let full = Condition { kind: ConditionKind::DiskPressure, message: "/d has 1 MiB of 9 MiB left".into() };
+    let ailing = || agent.inventory.set_conditions(&[ConditionKind::DiskPressure], vec![full.clone()]);
+    let well_again = || agent.inventory.set_conditions(&[ConditionKind::DiskPressure], Vec::new());
+    for change in [&ailing as &dyn Fn(), &well_again] {
+        let (registered, _term) = ask(&agent.inputs, Input::Register).await.unwrap();
+        let NodeReport::Registered { inventory: registered, .. } = registered else { panic!("{registered:?}") };
+        change();
+        // The loop takes changes and questions in any order: after so many questions it has taken the change too, and lost it.
+        for _ in 0..64 {
+            let (job, generation) = (JobId(uuid::Uuid::from_u128(5)), Generation(1));
+            ask(&agent.inputs, |reply| Input::IsOver { job, generation, reply }).await.unwrap();
+        }
+        assert_eq!(ask(&agent.inputs, |reply| Input::Opened(Term(1), reply)).await, Some(true));
+        let NodeReport::Inventory { inventory } = agent.report().await else { panic!("a change was lost") };
+        assert_eq!(*inventory, *agent.inventory.now());
+        assert_ne!(inventory, registered);
+        agent.outbox.close();
+    }
+    ask(&agent.inputs, Input::Register).await.unwrap();
+    assert_eq!(ask(&agent.inputs, |reply| Input::Opened(Term(1), reply)).await, Some(true));
+    let again = tokio::time::timeout(Duration::from_millis(100), agent.outbox.next()).await;
+    assert!(again.is_err(), "what was registered is not repeated: {again:?}");
 }
 
 /// A small file system of its own, where one can be mounted; gone in the end.

@@ -90,8 +90,15 @@ fn starting(
     let (node, _) = late?;
     let message = format!("node {} did not {what} in time", at.facts.node_name(*node));
     let place = Some((*node, Incident::NotStarted(id)));
-    let breakdown =
-        Breakdown { message, blame: Blame::Node, out_of_memory: false, mistake: false, exit_code: None, place };
+    let breakdown = Breakdown {
+        message,
+        blame: Blame::Node,
+        out_of_memory: false,
+        mistake: false,
+        full_disk: false,
+        exit_code: None,
+        place,
+    };
     Some(Step::Broken { job: id, breakdown })
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Breakdown {
     pub out_of_memory: bool,
     /// What its specification names is not there, or cannot be run, as far as the node can tell.
     pub mistake: bool,
+    /// The disk of the node is full.
+    pub full_disk: bool,
     /// Where it began, if one node can be named, and what that says about the node.
     pub place: Option<(NodeId, Incident)>,
 }
@@ -53,12 +55,13 @@ impl Situation<'_> {
             };
             let out_of_memory = fault.is_some_and(|fault| fault.out_of_memory);
             let mistake = fault.is_some_and(|fault| fault.mistake);
+            let full_disk = fault.is_some_and(|fault| fault.full_disk);
             let exit_code = match part {
                 Part::Ended(GroupOutcome::Failed { exit_code, .. }) => *exit_code,
                 _ => None,
             };
             let place = incident.map(|incident| (*node, incident));
-            Some(Breakdown { message, blame, out_of_memory, mistake, exit_code, place })
+            Some(Breakdown { message, blame, out_of_memory, mistake, full_disk, exit_code, place })
         };
         // Of the job's own failures, the one that says most: ranks beside one that ran out of memory fail too.
         let gravity = |one: &Breakdown| match one.blame {

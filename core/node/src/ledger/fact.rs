@@ -117,7 +117,7 @@ impl Ledger {
         let Some(group) = self.group_mut(job, generation) else { return };
         let Phase::Launching { rendezvous_port, stop } = group.phase else { return };
         let members: Vec<Member> = processes.iter().map(|process| Member { process: *process, exit: None }).collect();
-        match stop {
+        match stop.filter(|_| !group.is_done(&members)) {
             Some(request) => begin(group, now, members, StopCause::Asked { mode: request.mode }, request, out),
             None => group.phase = Phase::Running { rendezvous_port, members },
         }
@@ -147,11 +147,22 @@ impl Ledger {
     ) {
         let Some(group) = self.group(job, generation) else { return };
         let Phase::Launching { stop, .. } = group.phase else { return };
+        let failure = exits.iter().find_map(|(rank, exit)| failure(*rank, *exit, None));
+        // Nothing was signalled before: ranks that ended well did so by themselves, and a stop has come too late.
         let outcome = match stop {
-            Some(_) => GroupOutcome::Stopped,
-            None => outcome(group, exits.iter().find_map(|(rank, exit)| failure(*rank, *exit, None))),
+            Some(_) if failure.is_some() || group.stopped => GroupOutcome::Stopped,
+            _ => outcome(group, failure),
         };
         self.conclude(job, generation, outcome, out);
+    }
+
+    /// Not stored: whoever comes after this agent learns it again from the process and its exit status.
+    pub(super) fn left(&mut self, job: JobId, generation: Generation, rank: u32, exit: Exit) {
+        let Some(group) = self.group_mut(job, generation) else { return };
+        // In `Stopping` a signal may be why it ended.
+        if matches!(group.phase, Phase::Launching { .. } | Phase::Running { .. }) {
+            group.left.insert(rank, exit);
+        }
     }
 
     pub(super) fn exited(

@@ -34,8 +34,12 @@ impl Ledger {
                     out.persist = true;
                 }
             }
+            // What has ended well is not stopped: its end is reported once nothing of it is left.
             Phase::Running { members, .. } => {
-                let members = std::mem::take(members);
+                let members = members.clone();
+                if group.is_done(&members) {
+                    return self.report(job, generation, out);
+                }
                 begin(group, now, members, StopCause::Asked { mode: request.mode }, request, out);
             }
             Phase::Stopping { cause, stage, .. } => {
