@@ -43,6 +43,8 @@ pub struct AgentConfig {
     pub local_disk: Option<Bytes>,
     /// Whom workers run as.
     pub run_as: RunAs,
+    /// Where all jobs run as the agent's own user: whether jobs of other owners do so too.
+    pub allow_others: bool,
     /// Of an owner as whom workers may run.
     pub least_uid: u32,
     /// Where workers' cgroups may be made.
@@ -142,6 +144,7 @@ impl AgentConfig {
             labels: self.labels.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             tells_shares: true,
+            account: self.run_as.account(self.allow_others),
         })
     }
 }

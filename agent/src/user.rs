@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use headway_types::Fault;
+use headway_types::{Fault, NodeAccount};
 use nix::unistd::{Gid, Uid, User, chown, geteuid};
 
 use crate::AgentError;
@@ -37,6 +37,20 @@ impl RunAs {
     #[must_use]
     pub fn by_privilege() -> Self {
         if geteuid().is_root() { Self::Owner } else { Self::Agent }
+    }
+
+    /// The one account that all jobs run as. A user that the operator names for all jobs takes all jobs; the agent's own user takes
+    /// those of others only where it is said.
+    pub(crate) fn account(&self, allow_others: bool) -> Option<NodeAccount> {
+        match self {
+            Self::Owner => None,
+            Self::User(user) => Some(NodeAccount { user: user.clone(), takes_others: true }),
+            Self::Agent => {
+                let own = User::from_uid(geteuid()).ok().flatten();
+                let user = own.map_or_else(|| geteuid().to_string(), |user| user.name);
+                Some(NodeAccount { user, takes_others: allow_others })
+            }
+        }
     }
 }
 
@@ -245,6 +259,16 @@ mod tests {
         assert!(users(RunAs::Owner, 1).of("daemon").is_ok(), "an operator says so");
         assert!(users(RunAs::Owner, 0).of("root").is_err(), "and that nobody can say");
         assert!(users(RunAs::User("daemon".into()), LEAST_UID).of("ada").is_ok(), "it is the operator's choice");
+    }
+
+    #[test]
+    fn a_node_that_runs_all_jobs_as_one_user_says_so_and_takes_that_users_jobs_alone() {
+        assert_eq!(RunAs::Owner.account(false), None);
+        let named = RunAs::User("batch".into()).account(false).unwrap();
+        assert!(named.takes("ada") && named.takes("batch"), "the operator named it for all jobs");
+        let own = RunAs::Agent.account(false).unwrap();
+        assert!(own.takes(&own.user) && !own.takes("somebody-else"));
+        assert!(RunAs::Agent.account(true).unwrap().takes("somebody-else"));
     }
 
     #[test]

@@ -276,6 +276,7 @@ impl Cluster {
             &self.warm.to_string(),
             "--run-as",
             "agent",
+            "--allow-others",
             "--cgroups",
             "off",
             "--report-every-seconds",

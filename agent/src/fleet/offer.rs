@@ -116,6 +116,7 @@ pub(super) fn inventory(
         labels: labels.clone(),
         agent_version: format!("{} (emulated)", env!("CARGO_PKG_VERSION")),
         tells_shares: true,
+        account: None,
     }
 }
 

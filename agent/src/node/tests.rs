@@ -65,6 +65,7 @@ pub(crate) mod fixture {
             python: "python3".into(),
             headway_binary: "/usr/bin/headway".into(),
             run_as: RunAs::Agent,
+            allow_others: true,
             least_uid: LEAST_UID,
             cgroups: CgroupRoot::Off,
             bound_memory: false,

@@ -11,8 +11,8 @@ use headway_types::spec::{MOST_NODE_LABELS, check_node_label};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, Layout, NodeInventory, NodeReport, NodeSlice, NoiseSample, Offload, Seconds, Sequences,
-    Serial, Shares, StatedDevice, StepReport, StopMode, Term, Tokens,
+    GroupOutcome, GroupPhase, Layout, NodeAccount, NodeInventory, NodeReport, NodeSlice, NoiseSample, Offload, Seconds,
+    Sequences, Serial, Shares, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogMark, LogRequest, SchedulerToAgent, Secrets, WireError, wire};
@@ -265,6 +265,9 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         not_isolated_reason: Some(inventory.not_isolated_reason).filter(|reason| !reason.is_empty()),
         agent_version: inventory.agent_version,
         tells_shares: inventory.tells_shares,
+        account: inventory
+            .account
+            .map(|account| NodeAccount { user: account.user, takes_others: account.takes_others }),
         // A newer agent's condition is nothing this version could act on.
         conditions: inventory.conditions.into_iter().filter_map(condition).collect(),
         stated: inventory.stated.map(stated).transpose()?,

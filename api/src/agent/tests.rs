@@ -11,9 +11,9 @@ use headway_types::spec::{
 use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Experts, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, Layout, ModelShape, NodeId, NodeInventory,
-    NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, Shares, StatedDevice,
-    StepReport, StopMode, Term, Timestamp, Tokens,
+    GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, Layout, ModelShape, NodeAccount, NodeId,
+    NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, Shares,
+    StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -88,6 +88,7 @@ fn inventory() -> NodeInventory {
         labels: [("disk".to_owned(), "nvme".to_owned())].into(),
         agent_version: "0.1.0".into(),
         tells_shares: true,
+        account: Some(NodeAccount { user: "ada".into(), takes_others: true }),
     }
 }
 

@@ -313,6 +313,10 @@ impl From<&NodeInventory> for wire::NodeInventory {
             not_isolated_reason: inventory.not_isolated_reason.clone().unwrap_or_default(),
             agent_version: inventory.agent_version.clone(),
             tells_shares: inventory.tells_shares,
+            account: inventory
+                .account
+                .as_ref()
+                .map(|account| wire::NodeAccount { user: account.user.clone(), takes_others: account.takes_others }),
             conditions: inventory.conditions.iter().map(Into::into).collect(),
             shm_bytes: inventory.shm.map(|bytes| bytes.0),
             local_disk_bytes: inventory.local_disk.map(|bytes| bytes.0),

@@ -39,6 +39,12 @@ pub struct Node {
     #[serde(default)]
     #[schema(required = true)]
     pub not_isolated_reason: Option<String>,
+    /// The one Unix user that all jobs run as there; `null`: each job runs as its owner, workers are emulated, or its agent does not say.
+    #[serde(default)]
+    pub runs_as: Option<String>,
+    /// Whether jobs of any owner run there. `false`: only those of the owner called like `runs_as`.
+    #[serde(default)]
+    pub takes_all_owners: bool,
     pub agent_version: String,
     /// What users want: `schedulable`, `cordoned` or `draining`.
     #[schema(value_type = String)]

@@ -91,6 +91,10 @@ pub struct Agent {
     /// [default: owner for root, else agent].
     #[arg(long)]
     pub run_as: Option<RunAs>,
+    /// With `--run-as agent`: take jobs of all owners, which then run as the agent's own user and can read what that user reads [default:
+    /// jobs of the owner who has this user's name].
+    #[arg(long)]
+    pub allow_others: bool,
     /// With `--run-as owner`: least uid of a user as whom jobs run; those below are the system's own.
     #[arg(long, value_name = "UID", default_value_t = headway_agent::LEAST_UID)]
     pub least_uid: u32,
@@ -261,6 +265,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         python: agent.python.display().to_string(),
         headway_binary: std::env::current_exe().context("finding this binary")?,
         run_as: agent.run_as.unwrap_or_else(RunAs::by_privilege),
+        allow_others: agent.allow_others,
         least_uid: agent.least_uid,
         cgroups: agent.cgroups,
         bound_memory: agent.bound_memory,

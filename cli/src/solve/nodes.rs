@@ -123,6 +123,7 @@ impl Nodes {
                 host,
                 labels: BTreeMap::new(),
                 tells_shares: true,
+                account: None,
             });
         }
         let of_group = |nodes: &Self, name: &str| nodes.find(name).filter(|number| *number >= first);

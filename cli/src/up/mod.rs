@@ -337,6 +337,7 @@ fn agent_arguments(up: &Up, directory: &DataDirectory, name: &str) -> Vec<String
         // Whoever runs `up` has the only account it is about.
         "--run-as".into(),
         "agent".into(),
+        "--allow-others".into(),
         // A delegated subtree would be that of whatever unit `up` happens to run in.
         "--cgroups".into(),
         "off".into(),

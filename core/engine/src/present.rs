@@ -31,6 +31,7 @@ impl Node {
             },
             labels: self.labels(),
             tells_shares: inventory.tells_shares,
+            account: inventory.account.clone(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The engine from outside, told by hand what happens. One binary: linking each file for itself took longer than running them all.
 #![allow(clippy::unwrap_used)]
 
+mod accounts;
 mod arrays;
 mod attention;
 mod batches;

@@ -132,6 +132,7 @@ mod tests {
             host: NodeResources::default(),
             labels: BTreeMap::new(),
             tells_shares: true,
+            account: None,
         };
         let mut nodes: Vec<PlanNode> = gpus.iter().enumerate().map(node).collect();
         nodes.sort_by_key(|node| node.node);

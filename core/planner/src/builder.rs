@@ -54,6 +54,7 @@ pub fn node(number: u32, gpu_type: &str, gpus: u32) -> PlanNode {
         host: NodeResources::default(),
         labels: BTreeMap::new(),
         tells_shares: true,
+        account: None,
     }
 }
 

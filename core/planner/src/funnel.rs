@@ -73,6 +73,8 @@ fn nodes(round: &Round<'_>, job: &PlanJob) -> Vec<Stage> {
     let open = |node: usize| cluster.open_on(node);
     let asked = |node: usize| job.needs.only.takes(&cluster.nodes[node].name, &cluster.nodes[node].labels);
     keep("on nodes it asks for", false, &asked, &open);
+    let own = |node: usize| cluster.nodes[node].takes_owner(&job.claim.user);
+    keep("on nodes that run jobs of its owner", false, &own, &open);
     keep("on nodes it need not avoid", false, &|node| !job.needs.avoid.contains(&cluster.nodes[node].node), &open);
     keep(&format!("on nodes with enough {}", list(&needed)), false, &roomy, &open);
     stages

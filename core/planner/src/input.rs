@@ -6,7 +6,7 @@ use std::sync::Arc;
 use headway_goodput::{JobModel, Lessons};
 use headway_types::report::Capabilities;
 use headway_types::spec::{GpuRange, NodeResources, Priority};
-use headway_types::{Assignment, GpuUuid, JobId, NodeClass, NodeId, PlanId, Seconds, Timestamp, Tokens};
+use headway_types::{Assignment, GpuUuid, JobId, NodeAccount, NodeClass, NodeId, PlanId, Seconds, Timestamp, Tokens};
 use serde::{Deserialize, Serialize};
 
 use crate::claim::{Bounds, Claim, Needs};
@@ -75,6 +75,17 @@ pub struct PlanNode {
     /// Whether its agent tells workers of uneven shares.
     #[serde(default)]
     pub tells_shares: bool,
+    /// The one account that all jobs run as there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<NodeAccount>,
+}
+
+impl PlanNode {
+    /// Whether the node may run jobs of this owner: not where they would run as somebody else.
+    #[must_use]
+    pub fn takes_owner(&self, owner: &str) -> bool {
+        self.account.as_ref().is_none_or(|account| account.takes(owner))
+    }
 }
 
 /// One job as the planner sees it.

@@ -119,7 +119,8 @@ impl<'a> Premises<'a> {
     #[must_use]
     pub fn job(&self, job: JobId, spec: &JobSpec, user: &str, submitted_at: Timestamp, work: PlanWork) -> PlanJob {
         let (role, training, limits) = (spec.role(), spec.training(), &spec.limits);
-        let excluded = self.nodes.iter().filter(|node| role.nodes.exclude.contains(&node.name));
+        let closed = |node: &&PlanNode| role.nodes.exclude.contains(&node.name) || !node.takes_owner(user);
+        let excluded = self.nodes.iter().filter(closed);
         PlanJob {
             priority: spec.priority,
             capabilities: training.map_or(Capabilities::UNKNOWN_SCRIPT, |training| training.reconfigure),

@@ -204,6 +204,7 @@ pub fn inventory(node: NodeId, index: u64, gpus: u32) -> NodeInventory {
         labels: BTreeMap::new(),
         agent_version: "test".into(),
         tells_shares: true,
+        account: None,
     }
 }
 

@@ -195,6 +195,27 @@ pub struct NodeInventory {
     /// Whether its agent tells workers of uneven shares; those of former releases do not.
     #[serde(default)]
     pub tells_shares: bool,
+    /// The one account that all jobs run as there. Absent: each job runs as its owner, workers are emulated, or the agent is of a
+    /// release that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<NodeAccount>,
+}
+
+/// The account that a node runs every job as, whoever submitted it. Code of that account can read what such a job reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeAccount {
+    /// Name of the Unix user.
+    pub user: String,
+    /// Whether jobs of other owners may run as this user too, as whoever started the agent has said.
+    pub takes_others: bool,
+}
+
+impl NodeAccount {
+    /// Whether a job of this owner may run as the account.
+    #[must_use]
+    pub fn takes(&self, owner: &str) -> bool {
+        self.takes_others || self.user == owner
+    }
 }
 
 impl NodeInventory {

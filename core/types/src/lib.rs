@@ -38,8 +38,8 @@ pub use command::{
 pub use configuration::{Configuration, Layout, Tier};
 pub use execution::{Execution, Offload, Recompute, Schedule, Sharding};
 pub use hardware::{
-    Ahead, Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeClass, NodeInventory,
-    StatedDevice,
+    Ahead, Condition, ConditionKind, EmulatedDevice, Fabric, Gpu, GpuHealth, GpuType, NodeAccount, NodeClass,
+    NodeInventory, StatedDevice,
 };
 pub use id::{ArrayId, BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Serial, Term};
 pub use model::{Experts, Latent, ModelShape, ModelShapeError};

@@ -49,6 +49,9 @@ impl NodeInventory {
         word("gpu_type", &self.gpu_type.0)?;
         printable("fabric.domain", &self.fabric.domain, 0..=LONGEST_NODE_WORD)?;
         printable("address", &self.address, 0..=LONGEST_NODE_WORD)?;
+        if let Some(account) = &self.account {
+            printable("account.user", &account.user, 1..=LONGEST_NODE_WORD)?;
+        }
         printable("agent_version", &self.agent_version, 0..=LONGEST_NODE_WORD)?;
         self.labels.iter().try_for_each(|(name, value)| {
             check_node_label(name, value).map_err(|wrong| OfferError { field: "labels", wrong })

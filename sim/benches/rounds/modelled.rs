@@ -29,6 +29,7 @@ pub fn node(name: String, gpu_type: &str, gpus: u32, ids: &mut IdSource) -> Plan
         host: NodeResources::default(),
         labels: BTreeMap::new(),
         tells_shares: true,
+        account: None,
     }
 }
 

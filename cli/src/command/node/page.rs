@@ -32,6 +32,7 @@ pub fn text(node: &Node) -> String {
         (false, None) => "not isolated".to_owned(),
     };
     line("isolation", Some(isolated));
+    line("runs as", node.runs_as.as_ref().map(|user| account(user, node.takes_all_owners)));
     line("fabric", Some(node.fabric_domain.clone()));
     let gib = |bytes: u64| format!("{:.0} GiB", bytes as f64 / (1u64 << 30) as f64);
     let shm = node.shm_bytes.map(|bytes| format!(", {} shared", gib(bytes))).unwrap_or_default();
@@ -55,6 +56,14 @@ pub fn reserved(one: &NodeReservation) -> String {
     let purpose = if one.maintenance { format!("the maintenance {}", one.name) } else { one.name.clone() };
     let from = if one.active { String::new() } else { format!(" from {}", moment(one.from)) };
     format!("for {purpose}{from} until {}", moment(one.until))
+}
+
+/// "ada, for jobs of ada alone".
+fn account(user: &str, takes_all_owners: bool) -> String {
+    if takes_all_owners {
+        return format!("{user}, for jobs of all owners: each of them can read what {user} can read");
+    }
+    format!("{user}, for jobs of {user} alone; restart its agent with --allow-others to take jobs of all owners")
 }
 
 /// "disk=nvme, rack=a"; what operators say and its agent does not is marked.

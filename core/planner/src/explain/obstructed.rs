@@ -12,6 +12,8 @@ use crate::input::PlanJob;
 use crate::obstacle::{Closed, Obstacle};
 use crate::round::Round;
 
+/// Nodes that a sentence names.
+const MOST_NAMED: usize = 3;
 const GIB: f64 = (1u64 << 30) as f64;
 
 /// The headline and what stands behind it.
@@ -83,9 +85,7 @@ pub(crate) fn obstructed(round: &Round<'_>, job: &PlanJob, obstacle: &Obstacle) 
             let asked = job.needs.only.in_words();
             waits(ReasonCode::Excluded, format!("it asks for {asked}, of which too few are usable now"))
         }
-        Obstacle::Avoided => {
-            waits(ReasonCode::Excluded, "the nodes that could hold it are ones it must not use".into())
-        }
+        Obstacle::Avoided => waits(ReasonCode::Excluded, avoided(round, job)),
         Obstacle::Ruled { by } => waits(
             ReasonCode::SiteRow,
             format!("no node that could hold it is left enough GPUs by the site's rows: {}", list(by)),
@@ -131,6 +131,25 @@ pub(super) fn before_reservations(round: &Round<'_>, job: &PlanJob, by: &[Closed
     };
     let detail = format!("until then it starts only with a time limit of at most {}: {why}", span(rounded_down(limit)));
     Some(reason(ReasonCode::Reserved, false, detail))
+}
+
+/// Why a job may not use nodes that have room: it excludes them, or they run jobs as an account that is not its owner's.
+fn avoided(round: &Round<'_>, job: &PlanJob) -> String {
+    let of_others = accounts_of_others(round, job);
+    if of_others.is_empty() {
+        return "the nodes that could hold it are ones it must not use".into();
+    }
+    format!("the nodes that could hold it are ones it must not use; {}", list(&of_others))
+}
+
+/// "n7 runs jobs of ada alone", by the nodes that are closed to the job's owner.
+pub(super) fn accounts_of_others(round: &Round<'_>, job: &PlanJob) -> Vec<String> {
+    let closed = round.cluster.nodes.iter().filter(|node| !node.takes_owner(&job.claim.user));
+    let told = closed.filter_map(|node| {
+        let user = &node.account.as_ref()?.user;
+        Some(format!("{} runs jobs of {user} alone", node.name))
+    });
+    told.take(MOST_NAMED).collect()
 }
 
 fn host_need(job: &PlanJob, of: HostResource) -> String {

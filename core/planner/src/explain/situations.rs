@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use headway_types::example::llama2_7b;
 use headway_types::spec::{NodeResources, Priority, Work};
-use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, Objective, Plan, Seconds, Tokens};
+use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, NodeAccount, Objective, Plan, Seconds, Tokens};
 
 use crate::builder::{NOW, after, job, job_id, model_of, node, project, reservation, rigid, round};
 use crate::curves::CurveCache;
@@ -307,6 +307,10 @@ fn what_keeps_a_job_from_every_node_is_named() {
     input.jobs[0].needs.avoid = [input.nodes[0].node].into();
     let avoided = account(&input, 1);
     assert!(avoided.contains("the nodes that could hold it are ones it must not use"), "{avoided}");
+    assert!(!avoided.contains("alone"), "{avoided}");
+    input.nodes[0].account = Some(NodeAccount { user: "ada".into(), takes_others: false });
+    let closed = account(&input, 1);
+    assert!(closed.contains("n1 runs jobs of ada alone"), "{closed}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use headway_types::spec::HostResource;
 use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
 use super::limits::Demand;
-use super::obstructed::before_reservations;
+use super::obstructed::{accounts_of_others, before_reservations};
 use super::{Account, gpus, list, obstructed, reason, span};
 use crate::candidate::Candidate;
 use crate::cluster::Shape;
@@ -200,7 +200,9 @@ impl Account<'_> {
                 let asked = of.needs.only.in_words();
                 told(ReasonCode::Excluded, format!("what is free is not on {asked}, or scattered"))
             } else if !of.needs.avoid.is_empty() {
-                told(ReasonCode::Excluded, "what is free is on nodes it must not use, or scattered".into())
+                let of_others = accounts_of_others(self.round, of);
+                let accounts: String = of_others.iter().map(|told| format!("; {told}")).collect();
+                told(ReasonCode::Excluded, format!("what is free is on nodes it must not use, or scattered{accounts}"))
             } else {
                 told(ReasonCode::Fragmented, self.scattered(job, need, ReasonCode::Fragmented))
             };

@@ -45,6 +45,8 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         address: inventory.address.clone(),
         isolated: inventory.isolated,
         not_isolated_reason: inventory.not_isolated_reason.clone(),
+        runs_as: inventory.account.as_ref().map(|account| account.user.clone()),
+        takes_all_owners: inventory.account.as_ref().is_none_or(|account| account.takes_others),
         agent_version: inventory.agent_version.clone(),
         policy: record.policy.kind(),
         policy_by: by.cloned(),
