@@ -177,6 +177,11 @@ impl Certificate {
         NodeId(self.held().id)
     }
 
+    /// Where the servers are kept that this node has learned of.
+    pub(crate) fn learned_servers(&self) -> PathBuf {
+        learned_servers(&self.file)
+    }
+
     /// Sees the certificate that it is, and every later one.
     pub(crate) fn watch(&self) -> watch::Receiver<Arc<Held>> {
         self.held.subscribe()
@@ -242,12 +247,19 @@ impl Certificate {
     }
 }
 
+/// Beside an identity: servers of its cluster beyond those that the node joined by.
+pub(crate) fn learned_servers(identity: &Path) -> PathBuf {
+    let mut name = identity.as_os_str().to_owned();
+    name.push(".servers");
+    name.into()
+}
+
 fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::PermissionsExt;
 
@@ -263,7 +275,7 @@ mod tests {
         }
     }
 
-    fn held(renew: f64, expires: f64) -> Held {
+    pub(crate) fn held(renew: f64, expires: f64) -> Held {
         let key = NewKey::make().unwrap();
         Held::of((Uuid::from_u128(7), "gpu-7".into(), false), vec!["https://s:1".into()], &key, issued(renew, expires))
     }

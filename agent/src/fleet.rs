@@ -78,7 +78,7 @@ pub async fn run_fleet(config: FleetConfig, shutdown: CancellationToken) -> Resu
     let nodes_per_connection = (at_once / REQUESTS_PER_NODE) as usize;
     for (number, node) in emulation.nodes().iter().enumerate() {
         if number % nodes_per_connection == 0 {
-            channels = (0..servers.dialers.len()).map(|at| Way::to(&servers, at)).collect::<Result<_, _>>()?;
+            channels = (0..servers.count()).map(|at| Way::to(&servers, at)).collect::<Result<_, _>>()?;
         }
         let line = Line::new(number, node, channels.clone(), inputs.clone());
         sessions.spawn(async move { crate::session::keep_session(&line).await });

@@ -23,7 +23,7 @@ use tonic::{Code, Status};
 use uuid::Uuid;
 
 use crate::AgentError;
-use crate::certificate::{Held, NewKey};
+use crate::certificate::{Held, NewKey, learned_servers};
 use crate::identity::node_id_in;
 use crate::session::{chain, https_only};
 
@@ -98,6 +98,8 @@ pub async fn join(joining: Joining) -> Result<Joined, AgentError> {
             Ok(Ok(issued)) => {
                 let held = Held::of((id, joining.name.clone(), fleet), joining.servers.clone(), &key, issued);
                 held.write(&joining.file)?;
+                // Of the cluster that it was in before.
+                let _was_none = std::fs::remove_file(learned_servers(&joining.file));
                 return Ok(Joined { id, name: joining.name, file: joining.file });
             }
             // Whoever leads has said no, and no other will say anything else.

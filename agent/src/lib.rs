@@ -13,6 +13,7 @@ mod cgroup;
 mod clock;
 mod config;
 mod connections;
+mod descriptors;
 mod emulated;
 mod environment;
 mod exec;
@@ -37,6 +38,7 @@ mod pressure;
 mod printed;
 mod process;
 mod readings;
+mod reaper;
 mod secret_file;
 mod servers;
 mod session;
@@ -111,6 +113,7 @@ const INPUTS: usize = 1024;
 
 /// Runs an agent until `shutdown`. Workers it started go on; the next run on the same data directory adopts them.
 pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
+    descriptors::close_on_exec().map_err(AgentError::io("closing inherited descriptors to jobs"))?;
     let users = Users::new(config.run_as.clone(), config.least_uid)?;
     let (files, _lock) = Files::open(&config.data_dir, users.are_others())?;
     let servers = Servers::open(&config.server_urls, &config.access)?;
@@ -141,13 +144,20 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
     let execs = exec::Execs::new(Arc::clone(&site), inputs.clone());
-    let session = Session { servers, files, inputs, outbox: Arc::clone(&outbox), execs, readings };
+    let session =
+        Session { servers, files, inputs, outbox: Arc::clone(&outbox), execs, readings, shutdown: shutdown.clone() };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 
+    // The session says good-bye first, which takes a moment.
+    let told_to_end = async {
+        shutdown.cancelled().await;
+        tracing::info!("the agent was told to end; workers go on, and the next agent adopts them");
+        tokio::time::sleep(session::FAREWELL + session::FAREWELL).await;
+    };
     // Whichever ends first ends the others: the futures are dropped, worker processes are not.
     tokio::select! {
-        () = shutdown.cancelled() => Ok(()),
+        () = told_to_end => Ok(()),
         result = node.run(receiver) => result,
         () = session.run() => Ok(()),
         () = session.servers.keep_certificate() => Ok(()),
@@ -156,5 +166,6 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
         () = activity::run(Arc::clone(&site), uses, outbox) => Ok(()),
         () = housekeeping::run(site) => Ok(()),
         () = launcher.keep_warm() => Ok(()),
+        () = reaper::run() => Ok(()),
     }
 }

@@ -86,6 +86,21 @@ pub(crate) fn is_childless(process: &Process) -> bool {
     children.is_ok_and(|children| children.trim().is_empty())
 }
 
+/// Children of a process that have ended and were not waited for, as pid and start time.
+pub(crate) fn zombies_of(parent: u32) -> io::Result<BTreeSet<(u32, u64)>> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        if let Some(stat) = stat(pid)?
+            && stat.parent == parent
+            && stat.state == 'Z'
+        {
+            found.insert((pid, stat.started));
+        }
+    }
+    Ok(found)
+}
+
 /// Signals the process group a live process leads.
 pub(crate) fn signal_group(process: &Process, what: signal::Signal) {
     // Unlike elsewhere, doubt means no: a signal must never reach a stranger.

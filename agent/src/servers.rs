@@ -2,12 +2,14 @@
 //! when all have been asked. One that does not even answer is passed over for a while: it would hold up every turn. So is, for a moment, one whose
 //! connection broke: it may hang.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use crate::AgentError;
 use crate::certificate::Certificate;
 use crate::config::Access;
+use crate::files::read_beginning;
 use crate::session::{Dialer, SessionError, chain};
 
 /// Nobody answers there: who dials again only waits again.
@@ -15,36 +17,58 @@ const SILENT: Duration = Duration::from_secs(5);
 /// The connection was cut: by a server that ended, by the network, or because its pulse failed.
 const BROKEN: Duration = Duration::from_millis(1_500);
 
-/// How to reach each of them, and whose turn it is. At least one.
+/// How many are kept: what servers name beyond that is not dialled.
+const MOST_SERVERS: usize = 16;
+/// More than an address takes, in bytes.
+const LONGEST_URL: usize = 256;
+
+/// How to reach each of them, and whose turn it is. At least one. A node with a certificate learns of further servers from those that it has
+/// dialled, since the one that it joined by may be gone at the next takeover. It shows them its certificate and believes them by the same
+/// authority as any other.
 pub(crate) struct Servers {
-    pub(crate) dialers: Vec<Dialer>,
+    known: RwLock<Vec<Known>>,
     pub(crate) turns: Turns,
     certificate: Option<Arc<Certificate>>,
 }
 
+/// One server.
+#[derive(Clone)]
+struct Known {
+    url: String,
+    dialer: Arc<Dialer>,
+}
+
 impl Servers {
-    /// `urls`: none for those that the node has joined.
+    /// `urls`: none for those that the node has joined, and those that it has learned of since.
     pub(crate) fn open(urls: &[String], access: &Access) -> Result<Self, AgentError> {
         let certificate = match access {
             Access::Certificate(file) => Some(Arc::new(Certificate::load(file)?)),
             Access::Token { .. } => None,
         };
-        let joined = certificate.as_ref().filter(|_| urls.is_empty()).map(|one| one.held().servers.clone());
-        let urls = joined.as_deref().unwrap_or(urls);
-        let dialer = |url: &String| {
-            let dialer = match (access, &certificate) {
-                (Access::Token { secret, tls_ca }, _) => Dialer::to(url, secret, tls_ca.as_deref())?,
-                (Access::Certificate(_), Some(certificate)) => Dialer::certified(url, Arc::clone(certificate))?,
-                (Access::Certificate(_), None) => unreachable!("it was loaded above"),
-            };
-            Ok(if urls.len() > 1 { dialer.hurried() } else { dialer })
+        let joined = certificate.as_ref().filter(|_| urls.is_empty());
+        let (joined, learned) = match joined {
+            Some(certificate) => (certificate.held().servers.clone(), read_learned(&certificate.learned_servers())),
+            None => (urls.to_vec(), Vec::new()),
         };
-        let dialers: Vec<Dialer> = urls.iter().map(dialer).collect::<Result<_, AgentError>>()?;
-        if dialers.is_empty() {
+        let dialer = |url: &String| match (access, &certificate) {
+            (Access::Token { secret, tls_ca }, _) => Dialer::to(url, secret, tls_ca.as_deref()),
+            (Access::Certificate(_), Some(certificate)) => Dialer::certified(url, Arc::clone(certificate)),
+            (Access::Certificate(_), None) => unreachable!("it was loaded above"),
+        };
+        let several = joined.len() > 1;
+        let known = |url: &String| {
+            let dialer = dialer(url)?;
+            let dialer = Arc::new(if several { dialer.hurried() } else { dialer });
+            Ok(Known { url: url.clone(), dialer })
+        };
+        let known: Vec<Known> = joined.iter().map(known).collect::<Result<_, AgentError>>()?;
+        if known.is_empty() {
             return Err(AgentError::Server { url: String::new(), message: "there is none".to_owned() });
         }
-        let turns = Turns::of(dialers.len());
-        Ok(Self { dialers, turns, certificate })
+        let turns = Turns::of(known.len());
+        let servers = Self { known: RwLock::new(known), turns, certificate };
+        servers.add(&learned);
+        Ok(servers)
     }
 
     pub(crate) fn certificate(&self) -> Option<&Certificate> {
@@ -64,16 +88,72 @@ impl Servers {
         }
     }
 
+    /// Takes in what a server says of the cluster's servers, and remembers it for the next start.
+    pub(crate) fn learn(&self, urls: &[String]) {
+        let Some(certificate) = &self.certificate else { return };
+        if !self.add(urls) {
+            return;
+        }
+        let all: Vec<String> = self.read().iter().map(|known| format!("{}\n", known.url)).collect();
+        tracing::info!(servers = all.concat().trim().replace('\n', ","), "the cluster has further servers");
+        if let Err(error) = std::fs::write(certificate.learned_servers(), all.concat()) {
+            tracing::warn!(%error, "the servers of the cluster are not remembered for the next start");
+        }
+    }
+
+    /// Whether there was a new one.
+    fn add(&self, urls: &[String]) -> bool {
+        let Some(certificate) = &self.certificate else { return false };
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let before = known.len();
+        for url in urls {
+            if known.len() >= MOST_SERVERS || url.len() > LONGEST_URL || known.iter().any(|one| one.url == *url) {
+                continue;
+            }
+            match Dialer::certified(url, Arc::clone(certificate)) {
+                Ok(dialer) => known.push(Known { url: url.clone(), dialer: Arc::new(dialer.hurried()) }),
+                Err(error) => tracing::debug!(%error, "a server's address is not usable"),
+            }
+        }
+        if before == 1 && known.len() > 1 {
+            // It has others beside it now.
+            if let Ok(dialer) = Dialer::certified(&known[0].url, Arc::clone(certificate)) {
+                known[0].dialer = Arc::new(dialer.hurried());
+            }
+        }
+        self.turns.grow(known.len());
+        known.len() > before
+    }
+
     /// All, from the one to dial now on.
-    pub(crate) fn beginning_with_current(&self) -> impl Iterator<Item = &Dialer> {
-        let current = self.turns.current();
-        self.dialers[current..].iter().chain(&self.dialers[..current])
+    pub(crate) fn beginning_with_current(&self) -> Vec<Arc<Dialer>> {
+        let (known, current) = (self.read(), self.turns.current());
+        let in_turn = known[current..].iter().chain(&known[..current]);
+        in_turn.map(|known| Arc::clone(&known.dialer)).collect()
     }
 
     /// The one to dial now.
-    pub(crate) fn current(&self) -> &Dialer {
-        &self.dialers[self.turns.current()]
+    pub(crate) fn current(&self) -> Arc<Dialer> {
+        self.dialer(self.turns.current())
     }
+
+    pub(crate) fn dialer(&self, at: usize) -> Arc<Dialer> {
+        Arc::clone(&self.read()[at].dialer)
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.read().len()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Vec<Known>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One address a line; what cannot be read was never learned.
+fn read_learned(file: &Path) -> Vec<String> {
+    let text = read_beginning(file, (MOST_SERVERS * (LONGEST_URL + 1)) as u64).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
 }
 
 /// Whose turn it is among so many.
@@ -90,6 +170,14 @@ struct State {
 impl Turns {
     pub(crate) fn of(count: usize) -> Self {
         Self(Mutex::new(State { current: 0, left: count, passed_over: vec![None; count] }))
+    }
+
+    /// There are so many now; those before keep their places.
+    fn grow(&self, count: usize) {
+        let mut state = self.state();
+        let more = count.saturating_sub(state.passed_over.len());
+        state.left += more;
+        state.passed_over.resize(count, None);
     }
 
     pub(crate) fn are_several(&self) -> bool {
@@ -155,6 +243,8 @@ impl SessionError {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
 
     /// The servers asked one after the other, with a dash for each pause.
@@ -186,6 +276,53 @@ mod tests {
         assert_eq!(asked(&mut turns(2), &[0], 4), "01-1-1-");
         assert_eq!(asked(&mut turns(3), &[1], 6), "012-02-0");
         assert_eq!(asked(&mut turns(2), &[0, 1], 4), "01-01-");
+    }
+
+    fn joined(dir: &Path) -> Access {
+        let file = dir.join("identity.json");
+        crate::certificate::tests::held(60.0, 90.0).write(&file).unwrap();
+        Access::Certificate(file)
+    }
+
+    fn urls(servers: &Servers) -> Vec<String> {
+        servers.read().iter().map(|known| known.url.clone()).collect()
+    }
+
+    #[test]
+    fn servers_that_a_server_names_are_dialled_too_and_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = joined(dir.path());
+        let servers = Servers::open(&[], &access).unwrap();
+        let before = urls(&servers);
+        assert_eq!((before.len(), servers.turns.are_several()), (1, false));
+        let told = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        servers.learn(&told(&["https://second:7601", &before[0], "http://clear:7601", "no address at all"]));
+        assert_eq!(
+            urls(&servers),
+            [before[0].as_str(), "https://second:7601"],
+            "a certificate is shown over https alone"
+        );
+        assert!(servers.turns.are_several());
+        assert!(servers.turns.go_on(Duration::ZERO), "the new one is dialled before the next pause");
+        assert_eq!(servers.turns.current(), 1);
+        assert_eq!((servers.beginning_with_current().len(), servers.count()), (2, 2));
+        assert_eq!(urls(&Servers::open(&[], &access).unwrap()), urls(&servers), "the next start knows it");
+        let given = Servers::open(&told(&["https://given:7601"]), &access).unwrap();
+        assert_eq!(urls(&given), ["https://given:7601"], "what an operator says holds");
+    }
+
+    #[test]
+    fn no_server_makes_an_agent_dial_without_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let servers = Servers::open(&[], &joined(dir.path())).unwrap();
+        let many: Vec<String> = (0..1_000).map(|number| format!("https://s{number}:1")).collect();
+        servers.learn(&many);
+        servers.learn(&[format!("https://{}:1", "x".repeat(LONGEST_URL))]);
+        assert_eq!(servers.count(), MOST_SERVERS);
+        let token = Access::Token { secret: "t".into(), tls_ca: None };
+        let servers = Servers::open(&["http://127.0.0.1:1".to_owned()], &token).unwrap();
+        servers.learn(&many);
+        assert_eq!(servers.count(), 1, "a token goes where its operator says, and nowhere else");
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use headway_api::agent::wire::agent_gateway_client::AgentGatewayClient;
 use headway_api::agent::{
-    AgentToScheduler, ExecRequest, GpuReading, LogRequest, SchedulerToAgent, Secrets, WireError, registration, wire,
+    AgentToScheduler, ExecRequest, GpuReading, LogRequest, SERVERS_METADATA, SchedulerToAgent, Secrets, WireError,
+    registration, wire,
 };
 use headway_node::NodeEvent;
 use headway_types::{NodeReport, Term};
@@ -16,9 +17,10 @@ use rand::RngExt;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
+use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::Scheme;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate as Pem, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
@@ -51,6 +53,8 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 /// A server that is stopped keeps its connections: whether it lives is asked so often, and waited for so long.
 const PULSE: Duration = Duration::from_secs(1);
 const PULSE_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the end of a session may take when the agent is told to end.
+pub(crate) const FAREWELL: Duration = Duration::from_secs(1);
 /// The first may come of a moment (a node that was deleted, GPUs that have changed hands): the second in a row is told.
 const REFUSALS_TOLD: u32 = 2;
 
@@ -192,9 +196,9 @@ pub(crate) enum SessionError {
     Refused(String),
     #[error("the scheduler's message cannot be read")]
     Wire(#[source] WireError),
-    /// It stands by.
-    #[error("the server takes no agents: {0}")]
-    NotLeading(String),
+    /// It stands by. `servers`: where it says that the cluster has others.
+    #[error("the server takes no agents: {message}")]
+    NotLeading { message: String, servers: Vec<String> },
     /// The next begins at once.
     #[error("the certificate was renewed")]
     Renewed,
@@ -209,6 +213,9 @@ pub(crate) enum SessionError {
     Behind { term: Term, followed: Term },
     #[error("the agent is going down")]
     GoingDown,
+    /// It was told to end.
+    #[error("the agent was told to end")]
+    Leaving,
 }
 
 pub(crate) struct Session {
@@ -218,6 +225,8 @@ pub(crate) struct Session {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) execs: Execs,
     pub(crate) readings: Readings,
+    /// The agent is told to end.
+    pub(crate) shutdown: CancellationToken,
 }
 
 /// A node's side of its sessions: who dials, and who takes what the scheduler says.
@@ -237,6 +246,8 @@ pub(crate) trait Side: Sync {
     fn renew(&self);
     /// What its GPUs have measured since the last call; empty where they say nothing.
     fn readings(&self) -> Vec<GpuReading>;
+    /// Returns when the agent is told to end: sessions are closed in order, and no other begins.
+    fn leaving(&self) -> impl Future<Output = ()> + Send;
     /// Returns when the node itself is no longer there.
     fn gone(&self) -> impl Future<Output = ()> + Send;
 }
@@ -255,7 +266,16 @@ impl Side for Session {
         let renewals = dialer.renewals();
         let channel = dialer.connect().await?;
         let registered = self.ask(Input::Register).await?;
-        let opened = handshake(dialer, (renewals, channel), registered).await?;
+        let opened = match handshake(&dialer, (renewals, channel), registered).await {
+            Ok(opened) => opened,
+            Err(error) => {
+                if let SessionError::NotLeading { servers, .. } = &error {
+                    self.servers.learn(servers);
+                }
+                return Err(error);
+            }
+        };
+        self.servers.learn(&opened.servers);
         if self.ask(|reply| Input::Opened(opened.term, reply)).await? {
             tracing::info!("session opened");
             Ok(opened)
@@ -290,13 +310,17 @@ impl Side for Session {
         self.readings.take()
     }
 
+    async fn leaving(&self) {
+        self.shutdown.cancelled().await;
+    }
+
     async fn gone(&self) {
         std::future::pending().await
     }
 }
 
 impl Session {
-    /// Never ends by itself.
+    /// Ends when the agent is told to end, once the server has seen the end of the session.
     pub(crate) async fn run(&self) {
         keep_session(self).await;
     }
@@ -315,6 +339,8 @@ pub(crate) struct Opened {
     pub(crate) speed: f64,
     /// In wall time.
     heartbeat: Duration,
+    /// Of the cluster, as the server names them.
+    servers: Vec<String>,
     inbound: Streaming<wire::SchedulerMessage>,
     lanes: Lanes,
     renewals: Renewals,
@@ -338,7 +364,7 @@ impl Lanes {
     }
 }
 
-/// Has one session after another, with growing pauses while none is welcomed.
+/// Has one session after another, with growing pauses while none is welcomed. Returns when the agent is told to end.
 pub(crate) async fn keep_session(side: &impl Side) {
     let (mut pause, mut longest) = (FIRST_PAUSE, LONGEST_PAUSE);
     let mut behind = None;
@@ -352,6 +378,9 @@ pub(crate) async fn keep_session(side: &impl Side) {
             () = side.gone() => SessionError::GoingDown,
         };
         side.outbox().close();
+        if matches!(ended, SessionError::Leaving) {
+            return;
+        }
         if let Some(heartbeat) = welcomed {
             // A scheduler that comes back should hear of this node before its lease is over.
             (pause, longest) = (FIRST_PAUSE, (heartbeat * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE));
@@ -401,14 +430,21 @@ pub(crate) async fn keep_session(side: &impl Side) {
         } else {
             tracing::debug!(error = %chain(&ended), retry_in_s = jittered.as_secs_f64(), "no session");
         }
-        tokio::time::sleep(jittered).await;
+        tokio::select! {
+            () = tokio::time::sleep(jittered) => {}
+            () = side.leaving() => return,
+        }
         pause = (pause * 2).min(longest);
     }
 }
 
 /// One session, from dialling to its end.
 async fn attempt(side: &impl Side, welcomed: &mut Option<Duration>) -> SessionError {
-    match side.dial().await {
+    let dialled = tokio::select! {
+        dialled = side.dial() => dialled,
+        () = side.leaving() => Err(SessionError::Leaving),
+    };
+    match dialled {
         Ok(opened) => {
             *welcomed = Some(opened.heartbeat);
             serve(side, opened).await
@@ -434,23 +470,35 @@ pub(crate) async fn handshake(
         let broke = |status: Status| match status.code() {
             // What this node says of itself cannot be taken, or what it shows opens nothing.
             Code::InvalidArgument | Code::PermissionDenied => SessionError::Refused(status.message().to_owned()),
-            Code::FailedPrecondition => SessionError::NotLeading(status.message().to_owned()),
+            Code::FailedPrecondition => {
+                let (message, servers) = (status.message().to_owned(), named_servers(status.metadata()));
+                SessionError::NotLeading { message, servers }
+            }
             _ => SessionError::Stream(Box::new(status)),
         };
-        let mut inbound = client.session(request).await.map_err(broke)?.into_inner();
+        let response = client.session(request).await.map_err(broke)?;
+        let servers = named_servers(response.metadata());
+        let mut inbound = response.into_inner();
         let first = inbound.message().await.map_err(broke)?.ok_or(SessionError::Ended)?;
-        Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound))
+        Ok((SchedulerToAgent::try_from(first).map_err(SessionError::Wire)?, inbound, servers))
     };
-    let (first, inbound) = tokio::time::timeout(dialer.patience, welcome).await.map_err(|_| SessionError::Silent)??;
+    let (first, inbound, servers) =
+        tokio::time::timeout(dialer.patience, welcome).await.map_err(|_| SessionError::Silent)??;
     match first {
         SchedulerToAgent::Welcome { term, heartbeat, speed, .. } => {
             let heartbeat = Duration::from_secs_f64((heartbeat.0 / speed).clamp(0.05, 60.0));
-            Ok(Opened { term, speed, heartbeat, inbound, lanes, renewals })
+            Ok(Opened { term, speed, heartbeat, servers, inbound, lanes, renewals })
         }
         SchedulerToAgent::Refused { term: Some(term), .. } => Err(SessionError::Behind { term, followed }),
         SchedulerToAgent::Refused { reason, term: None } => Err(SessionError::Refused(reason)),
         other => Err(SessionError::Refused(format!("it began with {other:?}"))),
     }
+}
+
+/// The servers that an answer names.
+fn named_servers(metadata: &MetadataMap) -> Vec<String> {
+    let named = metadata.get(SERVERS_METADATA).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    named.split(',').filter(|url| !url.is_empty()).map(str::to_owned).collect()
 }
 
 /// Carries reports out and messages in until the session ends.
@@ -491,9 +539,20 @@ async fn serve(side: &impl Side, opened: Opened) -> SessionError {
                 }
             }
             () = renewals.come() => return SessionError::Renewed,
+            () = side.leaving() => {
+                close(lanes, inbound).await;
+                return SessionError::Leaving;
+            }
             _ = beats.tick() => drop(lanes.beats.try_send((&NodeReport::Heartbeat).into())),
         }
     }
+}
+
+/// Ends the stream as the protocol has it and waits for the server's end of it, so that the server sees no broken connection.
+async fn close(lanes: Lanes, mut inbound: Streaming<wire::SchedulerMessage>) {
+    drop(lanes);
+    let ended = async { while let Ok(Some(_)) = inbound.message().await {} };
+    let _server_hangs = tokio::time::timeout(FAREWELL, ended).await;
 }
 
 async fn receive(side: &impl Side, message: wire::SchedulerMessage, outgoing: &Outgoing) -> Result<(), SessionError> {

@@ -26,6 +26,8 @@ pub use join::{FIRST_CONTACT, JoinToken, JoinTokenForm, server_name};
 pub use readings::GpuReading;
 pub use to_wire::registration;
 
+/// Metadata of answers to agents: where the servers of the cluster take agents, with commas. Agents that show a certificate may dial them.
+pub const SERVERS_METADATA: &str = "headway-servers";
 /// What a server answers at once on one connection that a certificate was shown on; the session of a node is one.
 pub const REQUESTS_OF_NODES: u32 = 64;
 /// And on one that none was shown on: who joins, or has a session by a token.

@@ -50,14 +50,14 @@ pub(super) struct Way {
 
 impl Way {
     pub(super) fn to(servers: &Arc<Servers>, at: usize) -> Result<Self, AgentError> {
-        let dialer = &servers.dialers[at];
+        let dialer = servers.dialer(at);
         let renewals = dialer.renewals();
         let channel = dialer.connect_lazily().map_err(|error| AgentError::Certificate { message: chain(&error) })?;
         Ok(Self { servers: Arc::clone(servers), at, line: Arc::new(Mutex::new((renewals, channel))) })
     }
 
-    fn dialer(&self) -> &Dialer {
-        &self.servers.dialers[self.at]
+    fn dialer(&self) -> Arc<Dialer> {
+        self.servers.dialer(self.at)
     }
 
     /// The connection by the certificate that there is now.
@@ -116,7 +116,7 @@ impl Side for Line {
         let registered = answer.await.map_err(|_| SessionError::GoingDown)?;
         let way = &self.ways[self.turns.current()];
         let (renewals, channel) = way.channel()?;
-        let opened = handshake(way.dialer(), (renewals, channel), registered).await?;
+        let opened = handshake(&way.dialer(), (renewals, channel), registered).await?;
         let (reply, answer) = oneshot::channel();
         self.tell(Input::Opened { node, term: opened.term, speed: opened.speed, reply }).await?;
         match answer.await {
@@ -149,6 +149,11 @@ impl Side for Line {
 
     fn renew(&self) {
         self.ways.iter().take(1).for_each(|way| way.servers.renew());
+    }
+
+    /// The sessions of a fleet end with its process.
+    async fn leaving(&self) {
+        std::future::pending().await
     }
 
     async fn gone(&self) {

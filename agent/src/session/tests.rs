@@ -128,6 +128,39 @@ async fn an_agent_registers_beats_obeys_and_dials_again() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_told_to_end_closes_its_session_in_order() {
+    let (address, mut sessions) = listen().await;
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = fixture::config(dir.path(), 1);
+    config.server_urls = vec![format!("http://{address}")];
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+    let (_, mut inbound, outbound) = accept(&mut sessions).await;
+    next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+    shutdown.cancel();
+    let end = async { while let Some(_late) = inbound.message().await.expect("no broken stream") {} };
+    tokio::time::timeout(Duration::from_secs(20), end).await.expect("the agent ends its stream");
+    drop(outbound);
+    agent.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_without_a_session_ends_as_soon_as_it_is_told() {
+    // Takes connections and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = fixture::config(dir.path(), 1);
+    config.server_urls = vec![format!("http://{}", silent.local_addr().unwrap())];
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+    let _dialled = tokio::time::timeout(Duration::from_secs(20), silent.accept()).await.unwrap().unwrap();
+    let told = std::time::Instant::now();
+    shutdown.cancel();
+    agent.await.unwrap().unwrap();
+    assert!(told.elapsed() < PATIENCE, "it waits for no server: {:?}", told.elapsed());
+}
+
+#[tokio::test]
 async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_that_is_silent() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let ((standby, asked), (leader, mut sessions)) = (stand_by().await, listen().await);

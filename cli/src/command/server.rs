@@ -1,7 +1,9 @@
 //! `headway server`: the scheduler.
 
+use std::fs::{self, Permissions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -13,6 +15,7 @@ use headway_scheduler::{
     ServerConfig, Speed, TlsPaths,
 };
 use headway_types::{Seconds, TokenScope};
+use nix::unistd::geteuid;
 
 use super::shutdown_token;
 use crate::context::read_token;
@@ -127,6 +130,9 @@ fn certificate_days(text: &str) -> Result<f64, String> {
     (0.001..=3_650.0).contains(&days).then_some(days).ok_or_else(|| "must be 0.001 to 3650".to_owned())
 }
 
+/// Mode of a directory that the data directory was made with.
+const AS_MADE: u32 = 0o755;
+
 pub async fn run(mut server: Server) -> Result<(), Failure> {
     let shutdown = shutdown_token(server.die_with_parent)?;
     if let Some(url) = server.database_url.take() {
@@ -148,6 +154,27 @@ pub async fn run(mut server: Server) -> Result<(), Failure> {
     served
 }
 
+/// Lets every owner of jobs make a directory in the checkpoint root that this server has made, and rename no other: agents of root save as
+/// the jobs' owners. A root whose permissions somebody has changed stays as it is.
+fn open_to_owners(root: &Path) -> std::io::Result<()> {
+    if fs::metadata(root)?.permissions().mode() & 0o7777 == AS_MADE {
+        fs::set_permissions(root, Permissions::from_mode(0o1777))?;
+    }
+    Ok(())
+}
+
+/// Says at the start what would fail each job of an agent that runs jobs as their owners.
+fn warn_of_closed_root(root: &Path) {
+    let Ok(found) = fs::metadata(root) else { return };
+    let mode = found.permissions().mode() & 0o7777;
+    if geteuid().is_root() && found.uid() == 0 && mode & 0o002 == 0 {
+        tracing::info!(
+            root = %root.display(), mode = format!("{mode:04o}"),
+            "only root can save in the checkpoint root: nodes with --run-as owner need mode 1777 there"
+        );
+    }
+}
+
 impl Server {
     /// What was not chosen lies in the data directory.
     fn live_in(&mut self, directory: &DataDirectory) -> Result<(), Failure> {
@@ -161,7 +188,13 @@ impl Server {
         if self.secrets_key_file.is_none() && self.secrets_key_command.is_none() {
             self.secrets_key_file = Some(directory.secrets_key()?);
         }
-        self.checkpoint_root.get_or_insert_with(|| directory.root().join("checkpoints"));
+        if self.checkpoint_root.is_none() {
+            let root = directory.root().join("checkpoints");
+            if geteuid().is_root() {
+                open_to_owners(&root).with_context(|| format!("opening {} to the owners of jobs", root.display()))?;
+            }
+            self.checkpoint_root = Some(root);
+        }
         Ok(())
     }
 
@@ -183,6 +216,7 @@ impl Server {
         let site = super::catalog::read(&self.catalogs, Parameters::built_in())?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
         let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
+        warn_of_closed_root(&checkpoint_root);
         let engine = EngineConfig {
             lease: Seconds(self.lease_seconds),
             checkpoint_root: checkpoint_root.display().to_string(),
@@ -227,7 +261,19 @@ fn key_command(line: &str) -> Result<Vec<String>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    #[test]
+    fn the_checkpoint_root_that_a_server_made_is_open_to_owners_and_any_other_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        for (before, after) in [(0o755, 0o1777), (0o1777, 0o1777), (0o700, 0o700), (0o2775, 0o2775)] {
+            fs::set_permissions(dir.path(), Permissions::from_mode(before)).unwrap();
+            open_to_owners(dir.path()).unwrap();
+            assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777, after, "{before:o}");
+        }
+    }
 
     #[test]
     fn a_clock_that_stands_still_or_runs_backwards_is_refused() {

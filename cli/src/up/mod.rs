@@ -21,7 +21,7 @@ use headway_api::v1::{DrainRequest, Node};
 use headway_goodput::physics::Parameters;
 use headway_scheduler::Network;
 use headway_scheduler::postgres::PrivatePostgres;
-use headway_types::{NodeCount, NodePolicyKind};
+use headway_types::{AvailabilityKind, NodeCount, NodePolicyKind};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -404,8 +404,10 @@ async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     let ids = client.nodes().await?.into_iter().filter(busy).map(|node| node.id.to_string()).collect();
     change_nodes(client, ids, Change::Drain).await?;
     loop {
-        let busy: usize =
-            client.nodes().await?.iter().map(|node| node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count()).sum();
+        let nodes = client.nodes().await?;
+        // A node without a session stops nothing, however long it is waited for.
+        let reachable = nodes.iter().filter(|node| node.availability == AvailabilityKind::Available);
+        let busy: usize = reachable.map(|node| node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count()).sum();
         if busy == 0 {
             return Ok(());
         }

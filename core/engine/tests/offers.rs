@@ -107,6 +107,7 @@ fn no_worker_reports_a_job_done_that_its_gpus_cannot_have_done() {
     let honest = cluster.report_of(job, 16);
     let lies = [
         StepReport { samples_seen: Sequences(u64::MAX), ..honest.clone() },
+        StepReport { step: (1 << 63) - 1, ..honest.clone() },
         StepReport { tokens: Tokens(1e30), ..honest.clone() },
         StepReport { tokens: Tokens(-1.0), ..honest.clone() },
         StepReport { duration: Seconds(1e-300), ..honest },

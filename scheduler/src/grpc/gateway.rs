@@ -7,13 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures::Stream;
-use headway_api::agent::{AgentToScheduler, SchedulerToAgent, WireError, followed, wire};
+use headway_api::agent::{AgentToScheduler, SERVERS_METADATA, SchedulerToAgent, WireError, followed, wire};
 use headway_engine::{Event, SessionId};
 use headway_goodput::catalog::Catalog;
 use headway_types::{NodeId, NodeInventory, NodeReport, Seconds, Term};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
+use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status, Streaming};
 use tracing::Instrument as _;
 use uuid::Uuid;
@@ -38,6 +39,8 @@ const MAX_MESSAGE: usize = 4 << 20;
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 /// Nodes of which it is kept when they were told of last.
 const MOST_TOLD: usize = 1_000;
+/// For so long agents are told of the servers that were there.
+const SERVERS_LAST: Duration = Duration::from_secs(5);
 /// Heartbeats per lease: some may be lost before a node counts as silent.
 const HEARTBEATS_PER_LEASE: f64 = 5.0;
 
@@ -84,6 +87,7 @@ pub struct Gateway {
     lease: Seconds,
     site: Arc<Catalog>,
     standing: Standing,
+    servers: Arc<tokio::sync::Mutex<Option<(Instant, Arc<Vec<String>>)>>>,
 }
 
 impl Gateway {
@@ -101,7 +105,8 @@ impl Gateway {
     ) -> Self {
         let credentials = Credentials::new(store.clone(), clock.clone(), admission);
         let (told, site) = (Told::default(), Arc::new(site));
-        Self { store, told, inbox, sessions, credentials, clock, lease, site, standing }
+        let servers = Arc::default();
+        Self { store, told, inbox, sessions, credentials, clock, lease, site, standing, servers }
     }
 
     /// What gives nodes their certificates, beside this.
@@ -144,8 +149,8 @@ impl AgentGateway for Gateway {
         &self,
         request: Request<Streaming<wire::AgentMessage>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
-        if let Some(told) = not_leading(&self.standing) {
-            return Err(Status::failed_precondition(told));
+        if let Some(refusal) = not_leading(&self.standing) {
+            return Err(refusal);
         }
         let changes = self.sessions.token_changes();
         let peer = request.extensions().get::<Peer>().cloned();
@@ -209,11 +214,38 @@ impl AgentGateway for Gateway {
             }
         };
         tokio::spawn(listening.instrument(span));
-        Ok(Response::new(Box::pin(ReceiverStream::new(opened.outgoing))))
+        let mut response: Response<Self::SessionStream> = Response::new(Box::pin(ReceiverStream::new(opened.outgoing)));
+        let servers = self.known_servers().await;
+        name_servers(response.metadata_mut(), servers.iter().map(String::as_str));
+        Ok(response)
     }
 }
 
 impl Gateway {
+    /// Where the servers of the cluster take agents. Read from the store at most once in a while: at a takeover all agents come at once.
+    async fn known_servers(&self) -> Arc<Vec<String>> {
+        let mut known = self.servers.lock().await;
+        if let Some((read_at, servers)) = &*known
+            && read_at.elapsed() < SERVERS_LAST
+        {
+            return Arc::clone(servers);
+        }
+        let servers = match self.store.leadership().await {
+            Ok(leadership) => {
+                let all = leadership.leader.into_iter().chain(leadership.others);
+                let all: Vec<String> = all.map(|known| known.server.agents).collect();
+                // One that is alone is known to whoever has come to it, perhaps by another name.
+                Arc::new(if all.len() > 1 { all } else { Vec::new() })
+            }
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "agents are not told of other servers");
+                Arc::default()
+            }
+        };
+        *known = Some((Instant::now(), Arc::clone(&servers)));
+        servers
+    }
+
     /// Tells people of a node that is not who it says, or has been shut out, and the audit.
     async fn tell_refused(
         &self,
@@ -319,15 +351,47 @@ impl Gateway {
 }
 
 /// For agents that have come to a server that stands by. Nobody is asked who they are: they are told no more than where to go.
-pub(super) fn not_leading(standing: &Standing) -> Option<String> {
+pub(super) fn not_leading(standing: &Standing) -> Option<Status> {
     let standing = standing.borrow().clone()?;
     Some(match &standing.leader {
-        Some(leader) => format!("not leading; the leader is at {}", leader.server.agents),
-        None => "not leading; nobody says that he leads".into(),
+        Some(leader) => {
+            let agents = leader.server.agents.as_str();
+            let mut refusal = Status::failed_precondition(format!("not leading; the leader is at {agents}"));
+            name_servers(refusal.metadata_mut(), [agents].into_iter());
+            refusal
+        }
+        None => Status::failed_precondition("not leading; nobody says that he leads"),
     })
+}
+
+/// An address that no header can carry is left out.
+fn name_servers<'a>(metadata: &mut MetadataMap, servers: impl Iterator<Item = &'a str>) {
+    let named: Vec<&str> = servers.filter(|url| !url.is_empty() && !url.contains(',')).collect();
+    if let Ok(value) = named.join(",").parse()
+        && !named.is_empty()
+    {
+        metadata.insert(SERVERS_METADATA, value);
+    }
 }
 
 fn bad(error: WireError) -> Status {
     metrics::agent_refused();
     Status::invalid_argument(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_told_of_all_servers_in_one_word() {
+        let told = |servers: &[&str]| {
+            let mut metadata = MetadataMap::new();
+            name_servers(&mut metadata, servers.iter().copied());
+            metadata.get(SERVERS_METADATA).and_then(|value| value.to_str().ok()).map(str::to_owned)
+        };
+        assert_eq!(told(&["https://a:1", "", "https://b:1"]).as_deref(), Some("https://a:1,https://b:1"));
+        assert_eq!(told(&["https://a:1,b"]), None, "what cannot be told apart is left out");
+        assert_eq!(told(&[]), None);
+    }
 }

@@ -111,8 +111,8 @@ impl Registrar {
 #[tonic::async_trait]
 impl NodeRegistrar for Registrar {
     async fn join(&self, request: Request<wire::JoinRequest>) -> Result<Response<wire::IssuedCertificate>, Status> {
-        if let Some(told) = not_leading(&self.standing) {
-            return Err(Status::failed_precondition(told));
+        if let Some(refusal) = not_leading(&self.standing) {
+            return Err(refusal);
         }
         let peer = request.extensions().get::<Peer>().cloned();
         // All of it, before the token is used up.

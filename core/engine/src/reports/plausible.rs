@@ -19,6 +19,8 @@ use crate::seen::LiveNumbers;
 const SLACK: f64 = 8.0;
 /// Tokens per second and GPU where nobody knows the device's peak, or the shape.
 const FASTEST: f64 = 1e8;
+/// Larger numbers are not exact as JSON numbers, and no training counts so far.
+const MOST_STEPS: u64 = 1 << 53;
 /// Clocks and reports may be late by so much.
 const LATE: Seconds = Seconds(60.0);
 /// Between two words in the log on the reports of one job.
@@ -57,6 +59,11 @@ fn too_many(job: &Job, live: &LiveNumbers, seen: Sequences, most: TokensPerSecon
     })
 }
 
+/// What is wrong with the number of a step.
+fn beyond_counting(step: u64) -> Option<String> {
+    (step > MOST_STEPS).then(|| format!("step {step} is beyond 2^53, which no training reaches"))
+}
+
 /// What is wrong with the pace of a report.
 fn too_fast(report: &StepReport, most: TokensPerSecond) -> Option<String> {
     let pace = (report.tokens / report.duration).0;
@@ -78,7 +85,8 @@ impl Engine {
             || self.seen.jobs.get(&key.0).is_some_and(|seen| seen.live.reported_at.is_none());
         let wrong = self.judged(key, |job, live, most, held| {
             let too_many = || too_many(job, live, samples, most, held);
-            too_fast(report, most).or_else(|| too_many().filter(|_| !unheard || is_target_met(job, samples)))
+            let impossible = beyond_counting(report.step).or_else(|| too_fast(report, most));
+            impossible.or_else(|| too_many().filter(|_| !unheard || is_target_met(job, samples)))
         });
         let believed = self.tell_unless_believed(node, report.job, wrong);
         if let Some(seen) = self.seen.job_mut(key.0) {
@@ -94,8 +102,9 @@ impl Engine {
     /// Likewise of the samples that a checkpoint is said to hold.
     pub(super) fn believes_saved(&mut self, node: NodeId, job: JobId, checkpoint: &CheckpointRef) -> bool {
         let samples = checkpoint.samples_seen;
-        let wrong =
-            self.judged((job, checkpoint.generation), |job, live, most, held| too_many(job, live, samples, most, held));
+        let wrong = self.judged((job, checkpoint.generation), |job, live, most, held| {
+            beyond_counting(checkpoint.step).or_else(|| too_many(job, live, samples, most, held))
+        });
         self.tell_unless_believed(node, job, wrong)
     }
 
