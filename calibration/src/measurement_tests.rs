@@ -1,7 +1,10 @@
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
+
 use proptest::prelude::{Just, any, prop, prop_assert, prop_assert_eq, prop_oneof, proptest};
-use proptest::strategy::Strategy as _;
+use proptest::strategy::Strategy;
+use proptest::test_runner::TestRunner;
 
 use super::*;
 use crate::table::Table;
@@ -118,25 +121,40 @@ proptest! {
         file.extend_from_slice(&bytes);
         let _ = Table::default().parse(file, "fuzz", Catalog::built_in());
     }
+}
 
-    #[test]
-    fn no_cells_make_a_row_panic_and_what_is_used_can_be_predicted_and_scored(
-        cells in prop::collection::vec(prop_oneof![
-            4 => Just(None),
-            1 => prop_oneof![
-                Just(Some(String::new())), Just(Some("nan".to_owned())), Just(Some("1e300".to_owned())),
-                Just(Some("1e-300".to_owned())), Just(Some("-1".to_owned())), Just(Some("4294967295".to_owned())),
-                Just(Some("16777216".to_owned())), (0u32..2000).prop_map(|value| Some(value.to_string())),
-                "[a-z0-9-]{1,12}".prop_map(Some),
-            ],
-        ], COLUMNS.len()),
-    ) {
+/// What stands in a cell that nobody expects.
+fn odd_cell() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        Just("nan".to_owned()),
+        Just("1e300".to_owned()),
+        Just("1e-300".to_owned()),
+        Just("-1".to_owned()),
+        Just("4294967295".to_owned()),
+        Just("16777216".to_owned()),
+        (0u32..2000).prop_map(|value| value.to_string()),
+        "[a-z0-9-]{1,12}",
+    ]
+}
+
+/// Most rows have few odd cells, so that many of them are used; some are odd all over.
+#[test]
+fn no_cells_make_a_row_panic_and_what_is_used_can_be_predicted_and_scored() {
+    let few = prop::collection::btree_map(0..COLUMNS.len(), odd_cell(), 0..4);
+    let many = prop::collection::btree_map(0..COLUMNS.len(), odd_cell(), 4..COLUMNS.len());
+    let (rows, used) = (Cell::new(0), Cell::new(0));
+    let mut runner = TestRunner::default();
+    let result = runner.run(&prop_oneof![4 => few, 1 => many], |odd| {
         let header: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-        let row: Vec<&str> =
-            COLUMNS.iter().zip(&cells).map(|((_, usual), cell)| cell.as_deref().unwrap_or(usual)).collect();
+        let cell = |column: usize| odd.get(&column).map_or(COLUMNS[column].1, String::as_str);
+        let row: Vec<&str> = (0..COLUMNS.len()).map(cell).collect();
         let table = table(&header.join(","), &[&row.join(","), &row.join(",")]);
         prop_assert_eq!(table.measurements.len() + table.skipped.values().sum::<usize>(), 2);
+        rows.set(rows.get() + 2);
+        used.set(used.get() + table.measurements.len());
         let predicted = crate::score::predict(&table.measurements, headway_goodput::physics::Parameters::built_in());
+        prop_assert_eq!(predicted.len(), table.measurements.len());
         for guess in &predicted {
             prop_assert!(guess.step_time.is_finite() && guess.step_time > 0.0, "{:?}", guess);
             prop_assert!(guess.memory.is_finite() && guess.memory > 0.0, "{:?}", guess);
@@ -144,7 +162,18 @@ proptest! {
         for score in crate::score::scoreboard(&table.measurements, &predicted) {
             prop_assert!(score.step_time.mape.is_finite() && score.constant_mfu.is_finite(), "{:?}", score);
         }
-    }
+        Ok(())
+    });
+    result.unwrap();
+    let (rows, used) = (rows.get(), used.get());
+    assert!(8 * used >= rows, "only {used} of {rows} rows were used, so that little was predicted");
+}
+
+#[test]
+fn a_row_without_odd_cells_is_used() {
+    let header: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    let row: Vec<&str> = COLUMNS.iter().map(|(_, usual)| *usual).collect();
+    assert_eq!(table(&header.join(","), &[&row.join(",")]).measurements.len(), 1);
 }
 
 /// Every column that is read, with a value that makes a good row.

@@ -277,10 +277,29 @@ mod tests {
         assert_eq!(fed(1.0, 40.0, 4.0, 16.0, 0.4, 4).noise_scale(64), None);
     }
 
+    /// Scatter of 5 %, evenly spread, of the two squared norms (11 and 1.625) makes a standard error of ln φ of 0.0778 for one
+    /// report: by the delta method, with the covariance of |G|² and tr Σ.
     #[test]
-    fn the_error_shrinks_with_reports() {
+    fn the_error_shrinks_with_the_root_of_the_number_of_reports() {
+        const OF_ONE_REPORT: f64 = 0.0778;
+        for reports in [50_u32, 200, 800] {
+            let (mut estimator, mut draws) = (NoiseEstimator::default(), Draws(SplitMix64(7)));
+            for _ in 0..reports {
+                // So small a share of a reference batch that no report is forgotten.
+                let sample = report(1.0, 40.0, 4.0, 64.0, 0.05, &mut draws);
+                estimator.observe(&sample, Sequences(64), Sequences(1 << 30));
+            }
+            let error = estimator.noise_scale(64).unwrap().relative_error;
+            let expected = OF_ONE_REPORT / f64::from(reports).sqrt();
+            assert!((error / expected - 1.0).abs() < 0.2, "{reports} reports: {error}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn reports_that_are_forgotten_leave_the_error_where_it_is() {
         let error = |reports| fed(1.0, 40.0, 4.0, 64.0, 0.05, reports).noise_scale(64).unwrap().relative_error;
-        assert!(error(200) < error(10));
+        // A report counts for four reference batches, so that about a hundred reports are remembered.
+        assert!((error(1_600) / error(800) - 1.0).abs() < 0.25, "{} and {}", error(800), error(1_600));
     }
 
     #[test]
