@@ -21,6 +21,8 @@ use crate::user::{UnixUser, give};
 
 /// What of its output a failure shows, in bytes and in lines.
 const LAST_OUTPUT: u64 = 8 * 1024;
+/// Characters of each such line.
+const LONGEST_LINE: usize = 200;
 const LAST_LINES: usize = 5;
 /// The mark of a hook follows that of its generation where ranks have their number.
 const HOOK: &str = "hook/";
@@ -238,8 +240,8 @@ fn say(log: &mut File, what: &str) {
 fn last_lines(path: &std::path::Path, from: u64) -> String {
     let length = std::fs::metadata(path).map_or(0, |of| of.len());
     let text = read_end(path, LAST_OUTPUT.min(length.saturating_sub(from))).unwrap_or_default();
-    let lines: Vec<&str> =
-        text.lines().filter(|line| !line.starts_with("--- headway: ") && !line.trim().is_empty()).collect();
-    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    let is_said = |line: &&str| !line.starts_with("--- headway: ") && !line.trim().is_empty();
+    let said = text.lines().filter(is_said).collect::<Vec<_>>().join("\n");
+    let last = headway_api::log_text::last_lines(&said, LAST_LINES, LONGEST_LINE);
     if last.is_empty() { String::new() } else { format!(": {}", last.join("; ")) }
 }

@@ -18,8 +18,10 @@ use crate::files::Files;
 
 /// Most bytes of one answer, whatever was asked for.
 const CHUNK_LIMIT: u64 = 256 * 1024;
-/// How far from the end the start of a tail is looked for.
-const TAIL_WINDOW: u64 = 1024 * 1024;
+/// The beginning of a tail is looked for from the end on, in pieces of so many bytes.
+const TAIL_PIECE: u64 = 1024 * 1024;
+/// Of output that was trimmed in the middle of a line, the rest of that line is left out if it is no longer than this.
+const TORN_LINE: u64 = 64 * 1024;
 
 /// A request that found its generation. Resolving comes first, since the end of the group must be asked *before* the
 /// file is read: what is written in between then counts as not yet read.
@@ -42,13 +44,20 @@ pub(crate) fn read(files: &Files, request: &LogRequest, generation: Option<Gener
     let request_id = request.request_id;
     match piece {
         Ok(Piece { bytes, next_offset, at_end, marks }) => {
-            LogChunk { request_id, bytes, next_offset, eof: over && at_end, error: None, marks }
+            let clock_ms = Some(wall_clock_ms());
+            LogChunk { request_id, bytes, next_offset, eof: over && at_end, error: None, marks, clock_ms }
         }
         Err(error) => {
             let (bytes, marks) = (Vec::new(), Vec::new());
-            LogChunk { request_id, bytes, next_offset: request.offset, eof: true, error: Some(error), marks }
+            let (next_offset, clock_ms) = (request.offset, None);
+            LogChunk { request_id, bytes, next_offset, eof: true, error: Some(error), marks, clock_ms }
         }
     }
+}
+
+/// The clock that marks are noted by, in milliseconds since 1970.
+fn wall_clock_ms() -> i64 {
+    crate::clock::now().0 / 1_000
 }
 
 /// The file of the wanted rank: by global rank, else by its position on the node.
@@ -80,8 +89,8 @@ fn read_piece(path: &Path, request: &LogRequest) -> std::io::Result<Piece> {
     let marks = times::of(path, &found);
     let since = request.since_ms.map_or(0, |since| times::offset_since(&marks, since));
     let offset = match request.tail_lines {
-        Some(lines) => tail_offset(&mut file, length, lines)?.max(since),
-        None => first_kept(&file, request.offset.max(since).min(length), length)?,
+        Some(lines) => tail_offset(&file, length, lines)?.max(since),
+        None => first_readable(&file, request.offset.max(since).min(length), length)?,
     };
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
@@ -102,19 +111,51 @@ fn first_kept(file: &File, offset: u64, length: u64) -> std::io::Result<u64> {
     }
 }
 
-/// Where the last `lines` lines begin.
-fn tail_offset(file: &mut File, length: u64, lines: u32) -> std::io::Result<u64> {
-    let start = first_kept(file, length.saturating_sub(TAIL_WINDOW), length)?;
-    file.seek(SeekFrom::Start(start))?;
-    let mut window = Vec::new();
-    file.take(TAIL_WINDOW).read_to_end(&mut window)?;
-    let text = window.strip_suffix(b"\n").unwrap_or(&window);
-    let breaks = text.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n');
-    let begin = match lines {
-        0 => window.len(),
-        lines => breaks.map(|(at, _)| at + 1).nth(lines as usize - 1).unwrap_or(0),
-    };
-    Ok(start + begin as u64)
+/// Returns the first offset from `offset` on that was not trimmed and, where output before it was, begins a line.
+fn first_readable(file: &File, offset: u64, length: u64) -> std::io::Result<u64> {
+    let kept = first_kept(file, offset, length)?;
+    if kept == offset { Ok(kept) } else { next_line(file, kept) }
+}
+
+/// Returns where the first line from `offset` on begins whose beginning is there; `offset` itself where none begins soon.
+fn next_line(mut file: &File, offset: u64) -> std::io::Result<u64> {
+    file.seek(SeekFrom::Start(offset))?;
+    let mut torn = Vec::new();
+    file.take(TORN_LINE).read_to_end(&mut torn)?;
+    let end = torn.iter().position(|byte| *byte == b'\n');
+    Ok(end.map_or(offset, |end| offset + end as u64 + 1))
+}
+
+/// Returns where the last `lines` lines begin; of output that was trimmed, at its first whole line at the earliest.
+fn tail_offset(file: &File, length: u64, lines: u32) -> std::io::Result<u64> {
+    let mut missing = lines;
+    // The newline that ends the last line begins none.
+    let mut end = length.saturating_sub(1);
+    if lines == 0 {
+        return Ok(length);
+    }
+    let mut piece = Vec::new();
+    loop {
+        let begin = end.saturating_sub(TAIL_PIECE);
+        let kept = first_kept(file, begin, length)?.min(end);
+        piece.clear();
+        let mut from = file;
+        from.seek(SeekFrom::Start(kept))?;
+        from.take(end - kept).read_to_end(&mut piece)?;
+        for (at, _) in piece.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
+            missing -= 1;
+            if missing == 0 {
+                return Ok(kept + at as u64 + 1);
+            }
+        }
+        if kept > begin {
+            return next_line(file, kept);
+        }
+        if kept == 0 {
+            return Ok(0);
+        }
+        end = kept;
+    }
 }
 
 #[cfg(test)]
@@ -161,6 +202,21 @@ mod tests {
         assert_eq!(ask(&files, &request(0, 100, Some(99)), true).bytes, b"one\ntwo\nthree\n");
         let local = LogRequest { rank: Some(0), ..request(0, 3, None) };
         assert_eq!(ask(&files, &local, true).bytes, b"one");
+    }
+
+    #[test]
+    fn a_tail_has_as_many_lines_as_were_asked_for_however_long_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
+        let job = request(0, 1, None).job;
+        files.make_group(job, Generation(1), None).unwrap();
+        let text: String = (0..40_000).map(|line| format!("line {line:06} {}\n", "x".repeat(68))).collect();
+        std::fs::write(files.log(job, Generation(1), 0), &text).unwrap();
+        assert!(text.len() as u64 > 3 * TAIL_PIECE);
+        for (asked, first) in [(1, 39_999), (13_109, 26_891), (30_000, 10_000), (40_000, 0), (50_000, 0)] {
+            let tail = ask(&files, &request(0, 12, Some(asked)), true);
+            assert_eq!(String::from_utf8(tail.bytes).unwrap(), format!("line {first:06} "), "{asked} lines");
+        }
     }
 
     #[test]

@@ -112,6 +112,8 @@ pub struct LogChunk {
     pub error: Option<String>,
     /// How long the log was when, as far as these bytes go; ascending, and empty where nobody noted it.
     pub marks: Vec<LogMark>,
+    /// The clock that the marks are of, as it was when the node answered: milliseconds since 1970.
+    pub clock_ms: Option<i64>,
 }
 
 /// Why a message cannot be understood.

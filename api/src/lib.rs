@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod client;
+pub mod log_text;
 pub mod login;
 pub mod progress;
 pub mod secret;

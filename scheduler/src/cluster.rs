@@ -113,26 +113,26 @@ pub enum LogError {
     NotStarted,
     #[error("generation {generation} has no rank {rank}")]
     NoSuchRank { generation: Generation, rank: u32 },
-    #[error("node {0} is not connected")]
-    NotConnected(NodeId),
+    #[error("node {0}, which has the output, is not connected; try again once it is back")]
+    NotConnected(String),
+    /// The cluster does not know the node any more.
+    #[error("node {0}, which had the output, is gone: it was deleted")]
+    Gone(String),
     #[error("node {0} did not answer in time")]
-    TimedOut(NodeId),
+    TimedOut(String),
     #[error("node {0} is asked for many logs just now")]
-    Busy(NodeId),
+    Busy(String),
     #[error("the agent refused: {0}")]
     Refused(String),
     #[error("reading the job's allocations")]
     Store,
 }
 
-impl From<SessionError> for LogError {
-    fn from(error: SessionError) -> Self {
-        match error {
-            SessionError::NotConnected(node) => Self::NotConnected(node),
-            SessionError::TimedOut(node) => Self::TimedOut(node),
-            SessionError::Busy(node) => Self::Busy(node),
-        }
-    }
+/// Returns how far a node's clock is ahead of ours, in milliseconds: nothing where the time that the answer took explains the
+/// difference. `asked_ms` and `answered_ms` are by our clock, `clock_ms` is what the node's showed between them.
+fn clock_ahead(asked_ms: i64, answered_ms: i64, clock_ms: i64) -> i64 {
+    let is_between = (asked_ms..=answered_ms).contains(&clock_ms);
+    if is_between { 0 } else { clock_ms.saturating_sub(asked_ms + (answered_ms - asked_ms) / 2) }
 }
 
 impl Cluster {
@@ -263,7 +263,13 @@ impl Cluster {
             tail_lines: query.tail_lines,
             since_ms: query.since_ms,
         };
-        let chunk = self.sessions.ask(node, request).await?;
+        let asked_ms = chrono::Utc::now().timestamp_millis();
+        let chunk = match self.sessions.ask(node, request).await {
+            Ok(chunk) => chunk,
+            Err(error) => return Err(self.log_error(error).await),
+        };
+        let answered_ms = chrono::Utc::now().timestamp_millis();
+        let ahead_ms = chunk.clock_ms.map_or(0, |clock_ms| clock_ahead(asked_ms, answered_ms, clock_ms));
         if let Some(refusal) = chunk.error {
             return Err(LogError::Refused(refusal));
         }
@@ -274,8 +280,24 @@ impl Cluster {
             next_offset: chunk.next_offset,
             at_end: chunk.eof || chunk.bytes.is_empty(),
             data: chunk.bytes,
-            marks: chunk.marks,
+            marks: chunk.marks.iter().map(|mark| LogMark { at_ms: mark.at_ms - ahead_ms, ..*mark }).collect(),
         })
+    }
+
+    /// Names the node that a session error is about.
+    pub(crate) async fn log_error(&self, error: SessionError) -> LogError {
+        let (SessionError::NotConnected(node) | SessionError::TimedOut(node) | SessionError::Busy(node)) = error;
+        let known = self.view().nodes.get(&node).map(|seen| seen.node.inventory.name.clone());
+        let Some(name) = known else {
+            let former = self.store.former_names(&[node]).await.unwrap_or_default();
+            let name = former.into_iter().find_map(|(id, name)| (id == node).then_some(name));
+            return LogError::Gone(name.unwrap_or_else(|| node.to_string()));
+        };
+        match error {
+            SessionError::NotConnected(_) => LogError::NotConnected(name),
+            SessionError::TimedOut(_) => LogError::TimedOut(name),
+            SessionError::Busy(_) => LogError::Busy(name),
+        }
     }
 
     /// Has a node start a command beside a rank, or asks what one has written; the request is numbered here.
@@ -350,6 +372,23 @@ impl Cluster {
                 let found = stored.into_iter().rfind(|one| generation.is_none_or(|wanted| wanted == one.generation));
                 found.map(Arc::new).ok_or(LogError::NotStarted)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_off_by_what_the_time_of_the_answer_does_not_explain() {
+        for (asked, answered, clock, ahead) in [
+            (10_000, 10_400, 10_000, 0),
+            (10_000, 10_400, 10_399, 0),
+            (10_000, 10_400, 40_200, 30_000),
+            (10_000, 10_400, -80_000, -90_200),
+        ] {
+            assert_eq!(clock_ahead(asked, answered, clock), ahead, "{clock}");
         }
     }
 }

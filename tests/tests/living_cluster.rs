@@ -81,7 +81,7 @@ async fn people_can_see_steer_and_cancel() {
     let plan = client.current_plan().await.unwrap();
     assert!(plan.assignments.iter().any(|assignment| assignment.job_id.to_string() == id));
     let log = client.logs(&id, &headway_api::client::LogRequest { tail: Some(5), ..Default::default() }).await.unwrap();
-    assert!(!log.text.is_empty(), "the worker's log is readable over REST");
+    assert!(!log.bytes.is_empty(), "the worker's log is readable over REST");
 
     // Draining a node moves the job off it.
     let fans = DrainRequest { reason: Some("new fans".into()), deadline: None, within_seconds: None };

@@ -286,6 +286,7 @@ impl Emulation {
                 eof: true,
                 error: Some("there is no output of this group on this node".to_owned()),
                 marks: Vec::new(),
+                clock_ms: None,
             },
         }
     }

@@ -103,6 +103,7 @@ impl Gang {
             eof: over && next >= text.len(),
             error: None,
             marks: Vec::new(),
+            clock_ms: None,
         }
     }
 }

@@ -188,6 +188,8 @@ mod tests {
             read(&files, &request, newest_generation(&files, &request), true)
         };
         let first = ask(0, None);
+        assert!(first.bytes.starts_with(b"line "), "trimmed output begins with a whole line");
+        assert_eq!(ask(0, Some(400_000)).next_offset, first.next_offset, "and so does a tail that reaches so far back");
         let offset = first.next_offset as usize;
         assert!(offset > 3 * MIB as usize && first.bytes == lines.as_bytes()[offset - 26..offset]);
         assert_eq!(ask(length - 12, None).bytes, b"line 399999\n");

@@ -139,6 +139,7 @@ impl TryFrom<wire::AgentMessage> for AgentToScheduler {
                     eof: chunk.eof,
                     error: chunk.error,
                     marks: chunk.marks.iter().map(|mark| LogMark { offset: mark.offset, at_ms: mark.at_ms }).collect(),
+                    clock_ms: chunk.clock_ms,
                 }));
             }
         };

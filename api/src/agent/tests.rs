@@ -234,6 +234,7 @@ pub(super) fn from_agent() -> Vec<AgentToScheduler> {
         eof: true,
         error: Some("rank 9 is not on this node".into()),
         marks: vec![LogMark { offset: 3, at_ms: 1_790_000_000_000 }],
+        clock_ms: Some(1_790_000_000_123),
     }));
     let gpu = GpuUuid("GPU-1".into());
     let reading = GpuReading { gpu, busy: Some(0.5), celsius: Some(64.0), watts: None, memory_used: Some(Bytes(7)) };

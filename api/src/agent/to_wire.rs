@@ -101,6 +101,7 @@ impl From<&LogChunk> for wire::AgentMessage {
             eof: chunk.eof,
             error: chunk.error.clone(),
             marks: chunk.marks.iter().map(|mark| wire::LogMark { offset: mark.offset, at_ms: mark.at_ms }).collect(),
+            clock_ms: chunk.clock_ms,
         };
         Self { body: Some(wire::agent_message::Body::LogChunk(chunk)) }
     }

@@ -100,14 +100,22 @@ pub struct LogLines {
 /// A piece of a rank's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPage {
-    /// Bytes that are no UTF-8 are replaced.
-    pub text: String,
+    /// As they were written.
+    pub bytes: Vec<u8>,
     /// Where to read on.
     pub next_offset: u64,
     /// Nothing more is there now.
     pub at_end: bool,
     /// The generation that wrote it.
     pub generation: u64,
+}
+
+impl LogPage {
+    /// Returns the position of its first byte.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.next_offset.saturating_sub(self.bytes.len() as u64)
+    }
 }
 
 impl Client {
@@ -292,7 +300,7 @@ impl Client {
         Ok(response.bytes_stream().map_err(move |source| ClientError::Unreachable { url: url.clone(), source }))
     }
 
-    /// A piece of one rank's output. A character that the end of the piece cuts is left to the next one.
+    /// A piece of one rank's output.
     pub async fn logs(&self, id: &str, wanted: &LogRequest) -> Result<LogPage, ClientError> {
         let query: Vec<(&str, u64)> = [
             ("rank", Some(u64::from(wanted.rank))),
@@ -313,30 +321,6 @@ impl Client {
         let (next_offset, generation) = (number("x-next-offset")?, number("x-generation")?);
         let at_end = header(response.headers(), "x-log-end") == Some("true");
         let bytes = response.bytes().await.map_err(|source| ClientError::Unreachable { url, source })?;
-        let whole = whole_characters(&bytes);
-        Ok(LogPage {
-            text: String::from_utf8_lossy(&bytes[..whole]).into_owned(),
-            next_offset: next_offset.saturating_sub((bytes.len() - whole) as u64),
-            at_end,
-            generation,
-        })
-    }
-}
-
-/// How many leading bytes do not end within a character; all, where nothing but a torn character is there.
-pub(super) fn whole_characters(bytes: &[u8]) -> usize {
-    let tail = (1..=bytes.len().min(3)).find(|back| {
-        let lead = bytes[bytes.len() - back];
-        let length = match lead {
-            0xc2..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf4 => 4,
-            _ => 0,
-        };
-        *back < length
-    });
-    match tail {
-        Some(back) if back < bytes.len() => bytes.len() - back,
-        _ => bytes.len(),
+        Ok(LogPage { bytes: bytes.into(), next_offset, at_end, generation })
     }
 }

@@ -8,7 +8,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio_stream::StreamExt as _;
 
-use super::jobs::whole_characters;
 use super::stream::Parser;
 use super::*;
 use crate::v1::{NodeGone, StreamMessage};
@@ -245,19 +244,12 @@ async fn nobody_listening_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_log_page_leaves_a_torn_character_to_the_next() {
-    let headers = "x-next-offset: 10\r\nx-log-end: true\r\nx-generation: 3\r\n";
+async fn a_log_page_has_the_bytes_as_they_were_written() {
+    let headers = "x-next-offset: 17\r\nx-log-end: true\r\nx-generation: 3\r\n";
     let (client, _server) = once("200 OK", headers, "loss é").await;
     let page = client.logs("j", &LogRequest::default()).await.unwrap();
-    assert_eq!((page.text.as_str(), page.next_offset, page.at_end, page.generation), ("loss é", 10, true, 3));
-
-    let text = "aé€🦀".as_bytes();
-    assert_eq!(whole_characters(text), text.len());
-    assert_eq!(whole_characters(&text[..text.len() - 1]), "aé€".len());
-    assert_eq!(whole_characters(&text[..5]), "aé".len());
-    assert_eq!(whole_characters(&text[..2]), 1);
-    assert_eq!(whole_characters(&"é".as_bytes()[..1]), 1);
-    assert_eq!(whole_characters(b"\xff\xff"), 2);
+    assert_eq!((page.bytes.as_slice(), page.offset(), page.next_offset), ("loss é".as_bytes(), 10, 17));
+    assert_eq!((page.at_end, page.generation), (true, 3));
 }
 
 #[tokio::test]

@@ -1,10 +1,17 @@
 //! What the rank that failed wrote last: part of why a job failed, on `headway why` and `headway describe` alike.
 
-use headway_api::client::{Client, LogRequest};
+use headway_api::client::{Client, ClientError, LogRequest};
+use headway_api::log_text;
 use headway_api::v1::LastFailure;
 
 /// Lines of a failed attempt that are shown.
 const LAST_LINES: u32 = 10;
+/// Characters of each that are shown.
+const LONGEST_LINE: usize = 240;
+/// A position behind every output, where a page is empty and says how long the output is.
+const BEYOND: u64 = i64::MAX as u64;
+/// The last bytes that are read where ten lines are more than one page.
+const LAST_BYTES: u64 = 64 * 1024;
 
 pub struct LastLines {
     pub rank: u32,
@@ -16,9 +23,26 @@ impl LastLines {
     /// Of the attempt that failed, and of the rank that did, where the failure names one.
     pub async fn of(client: &Client, job: &str, failure: &LastFailure) -> Self {
         let wanted = wanted(failure);
-        let page = client.logs(job, &wanted).await;
-        Self { rank: wanted.rank, lines: page.map(|page| page.text).map_err(|error| error.to_string()) }
+        let end = end_of_output(client, job, wanted).await;
+        Self { rank: wanted.rank, lines: end.map(|end| shown(&end)).map_err(|error| error.to_string()) }
     }
+}
+
+/// Reads the last lines; of lines that are too long for a page the last bytes.
+async fn end_of_output(client: &Client, job: &str, wanted: LogRequest) -> Result<Vec<u8>, ClientError> {
+    let page = client.logs(job, &wanted).await?;
+    if page.at_end {
+        return Ok(page.bytes);
+    }
+    let at = |offset| LogRequest { tail: None, offset: Some(offset), ..wanted };
+    let length = client.logs(job, &at(BEYOND)).await?.next_offset;
+    let page = client.logs(job, &at(length.saturating_sub(LAST_BYTES))).await?;
+    Ok(page.bytes)
+}
+
+/// The lines as a terminal shows them: of a progress bar its last state.
+fn shown(output: &[u8]) -> String {
+    log_text::last_lines(&String::from_utf8_lossy(output), LAST_LINES as usize, LONGEST_LINE).join("\n")
 }
 
 fn wanted(failure: &LastFailure) -> LogRequest {
@@ -39,6 +63,17 @@ fn rank(message: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_progress_bar_is_shown_in_its_last_state_and_no_line_is_wider_than_the_bound() {
+        let bar: String = (0..400).map(|step| format!("\rTrain: {step}/400 {}", "#".repeat(40))).collect();
+        let output = format!("{bar}\n{}\nRuntimeError: é", "y".repeat(24_000));
+        let shown = shown(output.as_bytes());
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], format!("Train: 399/400 {}", "#".repeat(40)));
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|line| line.chars().count() <= LONGEST_LINE), "{shown}");
+    }
 
     #[test]
     fn the_rank_that_failed_is_read_in_the_attempt_that_did() {

@@ -91,9 +91,11 @@ async fn lines(client: &Client, id: &str, generation: Option<u64>, logs: Logs) -
     Ok(())
 }
 
+/// Writes one rank's output byte by byte as it is. What was trimmed of it is said on standard error.
 async fn one_rank(client: &Client, id: &str, mut request: LogRequest, follow: bool) -> Result<(), Failure> {
     let mut written_by = None;
     let mut told = None;
+    let mut tail = request.tail.map(Tail::new);
     loop {
         let page = match page(client, id, &request, follow).await? {
             Some(page) => page,
@@ -114,11 +116,21 @@ async fn one_rank(client: &Client, id: &str, mut request: LogRequest, follow: bo
             continue;
         }
         written_by = Some(page.generation);
-        std::io::stdout().write_all(page.text.as_bytes())?;
+        match &mut tail {
+            Some(tail) => tail.count(&page),
+            None => tell_trimmed(request.offset.unwrap_or(0), page.offset()),
+        }
+        let mut out = std::io::stdout();
+        out.write_all(&page.bytes)?;
         request = LogRequest { offset: Some(page.next_offset), tail: None, ..request };
         if !page.at_end {
             continue;
         }
+        if follow {
+            // A line that is not complete, or a progress bar, is to be seen now.
+            out.flush()?;
+        }
+        tail.take().iter().for_each(Tail::tell_missing);
         if !follow {
             return Ok(());
         }
@@ -131,6 +143,43 @@ async fn one_rank(client: &Client, id: &str, mut request: LogRequest, follow: bo
             tell(&job, &mut told);
         }
         tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Says that output between two positions is not kept any more.
+fn tell_trimmed(wanted: u64, kept: u64) {
+    if let Some(bytes) = kept.checked_sub(wanted).filter(|bytes| *bytes > 0) {
+        aside!("headway: {bytes} bytes of output were trimmed here; what follows begins with a whole line");
+    }
+}
+
+/// The last lines that were asked for, and how many there were.
+struct Tail {
+    wanted: u32,
+    lines: u64,
+    /// Where they begin.
+    offset: Option<u64>,
+}
+
+impl Tail {
+    fn new(wanted: u32) -> Self {
+        Self { wanted, lines: 0, offset: None }
+    }
+
+    fn count(&mut self, page: &LogPage) {
+        self.offset.get_or_insert(page.offset());
+        self.lines += page.bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+    }
+
+    /// Says where fewer lines are kept than were asked for, though more were written.
+    fn tell_missing(&self) {
+        let offset = self.offset.unwrap_or(0);
+        if self.wanted > 0 && offset > 0 && self.lines + 1 < u64::from(self.wanted) {
+            let Self { wanted, lines, .. } = self;
+            aside!(
+                "headway: {lines} lines are kept, not {wanted}: the first {offset} bytes of this output were trimmed"
+            );
+        }
     }
 }
 

@@ -329,6 +329,7 @@ async fn a_submitted_job_reaches_the_node_and_its_log_comes_back() {
                 eof: false,
                 error: None,
                 marks: vec![],
+                clock_ms: None,
             }))
             .await;
     });
@@ -351,6 +352,7 @@ async fn whatever_an_agent_says_renews_its_lease() {
         eof: false,
         error: None,
         marks: vec![],
+        clock_ms: None,
     };
     let renewed = async {
         let mut known = None;

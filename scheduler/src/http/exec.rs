@@ -77,7 +77,10 @@ pub async fn exec(
     }
     let start = ExecStart { job: job.id, generation, rank, command, timeout };
     let session = Session { cluster: state.cluster.clone(), node, exec: Uuid::now_v7(), _place: place };
-    let first = session.ask(Some(start)).await.map_err(LogError::from)?;
+    let first = match session.ask(Some(start)).await {
+        Ok(first) => first,
+        Err(error) => return Err(state.cluster.log_error(error).await.into()),
+    };
     if let Some(refusal) = first.error {
         return Err(LogError::Refused(refusal).into());
     }

@@ -190,6 +190,7 @@ impl From<LogError> for Problem {
         match error {
             LogError::NotStarted => Self::new(StatusCode::CONFLICT, "not_started", detail),
             LogError::NoSuchRank { .. } => Self::not_found(detail),
+            LogError::Gone(_) => Self::new(StatusCode::GONE, "gone", detail),
             LogError::NotConnected(_) | LogError::Store => Self::unavailable(detail),
             LogError::Busy(_) => {
                 Self::too_many("too_many_requests", detail, Duration::from_secs(1)).hint("wait as Retry-After says")

@@ -171,8 +171,15 @@ async fn an_answer_finds_who_asked() {
     sessions.begin(Term(1));
     let _opened = sessions.open(node, Term(0)).unwrap();
     let id = sessions.next_request();
-    let chunk =
-        LogChunk { request_id: id, bytes: b"x".to_vec(), next_offset: 1, eof: false, error: None, marks: vec![] };
+    let chunk = LogChunk {
+        request_id: id,
+        bytes: b"x".to_vec(),
+        next_offset: 1,
+        eof: false,
+        error: None,
+        marks: vec![],
+        clock_ms: None,
+    };
     let other = IdSource::seeded(2).node(Timestamp(0));
     let forged = LogChunk { bytes: b"y".to_vec(), ..chunk.clone() };
     let (asked, ()) = tokio::join!(sessions.ask(node, request(id, job)), async {

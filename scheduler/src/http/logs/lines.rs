@@ -170,9 +170,17 @@ impl<'a> Reader<'a> {
         let ask = |query: LogQuery| async move { (query.rank, query.offset, cluster.logs_of(attempt, query).await) };
         let queries: Vec<LogQuery> = queries.collect();
         let pages: Vec<_> = futures::stream::iter(queries).map(ask).buffered(AT_ONCE).collect().await;
+        let mut text = Vec::new();
         for (rank, offset, page) in pages {
             match page {
                 Ok(page) => {
+                    // Of a tail, and of what was written since a moment, the beginning is left out as it was asked for.
+                    let is_first = !self.offsets.contains_key(&rank) && !self.later;
+                    let is_part = is_first && (self.wanted.tail.is_some() || self.wanted.since_ms.is_some());
+                    if let Some(trimmed) = page.offset.checked_sub(offset).filter(|bytes| *bytes > 0 && !is_part) {
+                        let note = format!("(rank {rank}: {trimmed} bytes of output were trimmed here)\n");
+                        text.extend(note.into_bytes());
+                    }
                     self.merge.feed(rank, page.offset, &page.data, &page.marks, page.at_end);
                     self.offsets.insert(rank, page.next_offset);
                     self.unread.remove(&rank);
@@ -184,7 +192,6 @@ impl<'a> Reader<'a> {
                 }
             }
         }
-        let mut text = Vec::new();
         while let Some(line) = self.merge.take_line() {
             self.write(line, &mut text);
         }

@@ -1,8 +1,10 @@
-//! Lines of several ranks in the order of their times. Pure: pieces of logs in, lines out; it keeps one piece of each rank at most.
+//! Lines of several ranks in the order of their times. Of a line that overwrites itself, as progress bars do, it keeps the last
+//! state. Pure: pieces of logs in, lines out; it keeps one piece of each rank at most.
 
 use std::collections::VecDeque;
 
 use headway_api::agent::LogMark;
+use headway_api::log_text::{last_state, whole_characters};
 
 /// A line that never ends is cut here, in bytes.
 const LONGEST_LINE: usize = 64 * 1024;
@@ -62,8 +64,10 @@ impl Merge {
             while marks.next_if(|mark| mark.offset < end).is_some() {}
             lane.at_ms = marks.peek().map(|mark| mark.at_ms).or(lane.at_ms);
             lane.begun.extend_from_slice(part);
-            if part.ends_with(b"\n") || lane.begun.len() >= LONGEST_LINE {
+            if part.ends_with(b"\n") {
                 lane.end_line();
+            } else if lane.begun.len() >= LONGEST_LINE {
+                lane.shorten_line();
             }
         }
     }
@@ -86,9 +90,31 @@ impl Merge {
 }
 
 impl Lane {
+    /// Ends the line that was begun, in its last state.
     fn end_line(&mut self) {
-        let bytes = std::mem::take(&mut self.begun);
+        let begun = std::mem::take(&mut self.begun);
+        let mut bytes = last_state(&begun).to_vec();
+        if begun.ends_with(b"\n") {
+            bytes.push(b'\n');
+        }
         self.lines.push_back(Line { rank: self.rank, at_ms: self.at_ms, bytes });
+    }
+
+    /// Drops former states of a long line. A line that is as long in one state is cut between two characters.
+    fn shorten_line(&mut self) {
+        let state = last_state(&self.begun).to_vec();
+        if state.len() < LONGEST_LINE {
+            let returns = self.begun.ends_with(b"\r");
+            self.begun = state;
+            if returns {
+                self.begun.push(b'\r');
+            }
+            return;
+        }
+        self.begun = state;
+        let rest = self.begun.split_off(whole_characters(&self.begun));
+        self.end_line();
+        self.begun = rest;
     }
 }
 
@@ -127,6 +153,31 @@ mod tests {
         merge.feed(0, 0, &vec![b'x'; LONGEST_LINE], &[], false);
         merge.feed(0, LONGEST_LINE as u64, b"y\n", &[], true);
         assert_eq!(told(&mut merge).len(), 2);
+    }
+
+    #[test]
+    fn a_progress_bar_is_one_line_in_its_last_state_however_long_it_grows() {
+        let mut merge = Merge::of(&[0]);
+        let bar: String = (0..5_000).map(|step| format!("\r{step}/5000 {}", "#".repeat(40))).collect();
+        let text = format!("begin\r\n{bar}\ndone\n\r7 %\r9 %");
+        for (number, piece) in text.as_bytes().chunks(1_000).enumerate() {
+            merge.feed(0, 1_000 * number as u64, piece, &[], false);
+        }
+        let last = format!("4999/5000 {}\n", "#".repeat(40));
+        let lines: Vec<String> = told(&mut merge).into_iter().map(|(_, _, line)| line).collect();
+        assert_eq!(lines, ["begin\n", last.as_str(), "done\n"]);
+        assert_eq!(merge.rest()[0].bytes, b"9 %");
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let mut merge = Merge::of(&[0]);
+        let text = format!("x{}\n", "é".repeat(LONGEST_LINE));
+        for (number, piece) in text.as_bytes().chunks(1_001).enumerate() {
+            merge.feed(0, 1_001 * number as u64, piece, &[], false);
+        }
+        let whole: String = told(&mut merge).into_iter().map(|(_, _, line)| line).collect();
+        assert_eq!(whole, text);
     }
 
     proptest! {
