@@ -342,7 +342,7 @@ impl Launcher {
             RunPer::Gpu => process.rank..process.rank + 1,
         };
         let adopted = matches!(tie, Tie::Adopted);
-        let follower = printed::follow(&self.site, &self.observer, &order, process.rank, adopted);
+        let follower = printed::follow(&self.site, &self.observer, &self.inputs, &order, process.rank, adopted);
         tokio::spawn(async move {
             // Beside the wait: who looks users up may answer late or never.
             let looked_up = tokio::spawn({

@@ -4,12 +4,14 @@
 
 mod follower;
 mod lines;
+mod loss;
 
 use headway_api::progress::{Pattern, PatternError};
 use headway_types::spec::PrintedProgress;
 use headway_types::{Configuration, GpuCount, LaunchOrder, Layout, Seconds, Sequences, StepReport, Timestamp, Tokens};
 
 pub(crate) use follower::follow;
+use loss::{LossAnomaly, LossWatch};
 
 /// Turns what lines tell into reports. Steps may be left out between lines; those that were told already, as after a restart of the
 /// script from its checkpoint, tell nothing until the script is beyond them.
@@ -21,6 +23,9 @@ pub(crate) struct Reader {
     step: Option<u64>,
     at: Timestamp,
     look: Option<Look>,
+    losses: LossWatch,
+    /// The gravest anomaly since the last look.
+    anomaly: Option<LossAnomaly>,
 }
 
 /// What the lines of a look tell together.
@@ -45,13 +50,25 @@ impl Reader {
     /// A pattern that cannot be used; the scheduler has refused it before.
     pub(crate) fn new(order: &LaunchOrder, told: &PrintedProgress, now: Timestamp) -> Result<Self, PatternError> {
         let pattern = Pattern::compile(&told.regex)?;
-        Ok(Self { pattern, order: order.clone(), told: told.clone(), step: None, at: now, look: None })
+        Ok(Self {
+            pattern,
+            order: order.clone(),
+            told: told.clone(),
+            step: None,
+            at: now,
+            look: None,
+            losses: LossWatch::default(),
+            anomaly: None,
+        })
     }
 
     pub(crate) fn read(&mut self, line: &[u8]) {
         let Some(line) = self.pattern.read(line) else { return };
         if self.step.is_some_and(|step| line.step <= step) {
             return;
+        }
+        if let Some(loss) = line.loss {
+            self.watch_loss(line.step, loss);
         }
         let steps = self.step.map_or(1, |step| line.step - step);
         let first = self.step.replace(line.step).is_none();
@@ -71,9 +88,26 @@ impl Reader {
             tokens_per_second: line.tokens_per_second.or(before.as_ref().and_then(|look| look.tokens_per_second)),
             samples,
             samples_seen: line.consumed.map_or(Sequences(line.step.saturating_mul(samples.0)), Sequences),
-            loss: line.loss.filter(|loss| loss.is_finite()).or(before.as_ref().and_then(|look| look.loss)),
+            // The newest that was printed; a report has no loss where that one is not a finite number.
+            loss: match line.loss {
+                Some(loss) => Some(loss).filter(|loss| loss.is_finite()),
+                None => before.as_ref().and_then(|look| look.loss),
+            },
             first: before.map_or(first, |look| look.first),
         });
+    }
+
+    fn watch_loss(&mut self, step: u64, loss: f64) {
+        let Some(found) = self.losses.see(step, loss) else { return };
+        let is_graver = self.anomaly.is_none_or(|known| known.loss.is_some() && found.loss.is_none());
+        if is_graver {
+            self.anomaly = Some(found);
+        }
+    }
+
+    /// Returns the gravest odd loss of the lines since the last call, if any was odd.
+    pub(crate) fn take_anomaly(&mut self) -> Option<LossAnomaly> {
+        self.anomaly.take()
     }
 
     /// What the lines since the last look tell; `None` if no new step, or none whose duration is known.

@@ -70,7 +70,7 @@ pub use history::{
 };
 pub use job::{
     CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job, JobDetail, JobList,
-    JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Waiting,
+    JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Unreachable, Waiting,
 };
 pub use login::{
     CodeLoginRequest, DeviceLogin, DeviceLoginReply, DeviceLoginRequest, Identity, IdentityRequest, LoginProvider,

@@ -36,6 +36,12 @@ def test_a_loss_that_is_no_number_is_told_from_the_first_step_on() -> None:
     assert finding is not None and finding.loss is None and finding.usual == 5.0
 
 
+def test_a_loss_that_rises_before_it_is_lost_is_told_twice() -> None:
+    watch = LossWatch()
+    findings = [watch.see(loss) for loss in [*falling(300, 0.02), 9.0, math.nan, math.nan, 9.0]]
+    assert [finding.loss for finding in findings if finding is not None] == [9.0, None]
+
+
 def test_a_lasting_change_becomes_usual() -> None:
     watch = LossWatch()
     for loss in falling(300, 0.02):

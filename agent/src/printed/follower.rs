@@ -6,15 +6,18 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use headway_node::Share;
+use headway_node::{NodeEvent, Share, WorkerMessage};
 use headway_types::spec::PrintingRank;
 use headway_types::{LaunchOrder, StepReport};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Reader;
 use super::lines::Lines;
+use super::loss::LossAnomaly;
 use crate::clock::now;
+use crate::node::Input;
 use crate::observer::Observer;
 use crate::site::Site;
 
@@ -42,10 +45,11 @@ pub(super) enum From {
     End,
 }
 
-/// Follows the output of this rank, where the order's steps are read from there. `adopted`: an earlier agent began with it.
+/// Follows the output of this rank, where the order's steps are read from there. Steps go to `observer`, odd losses to `inputs`. `adopted`: an earlier agent began with it.
 pub(crate) fn follow(
     site: &Site,
     observer: &Observer,
+    inputs: &mpsc::Sender<Input>,
     order: &LaunchOrder,
     rank: u32,
     adopted: bool,
@@ -65,6 +69,7 @@ pub(crate) fn follow(
     observer.open(order.job, order.generation, own.map_or(&[], |slice| slice.gpus.as_slice()));
     let from = if adopted { From::End } else { From::Beginning };
     let (path, observer) = (site.files.log(order.job, order.generation, rank), observer.clone());
+    let inputs = inputs.clone();
     let over = CancellationToken::new();
     let ends = over.clone();
     let task = tokio::spawn(async move {
@@ -81,6 +86,13 @@ pub(crate) fn follow(
             match report {
                 Ok(report) => report.into_iter().for_each(|report| observer.steps(report)),
                 Err(error) => tracing::debug!(%job_id, %generation, %error, "the output cannot be read"),
+            }
+            if let Some(LossAnomaly { step, loss, usual }) = log.take_anomaly() {
+                let message = WorkerMessage::LossAnomaly { step, loss, usual };
+                let event = NodeEvent::Worker { job: job_id, generation, message };
+                if inputs.send(Input::Event(event)).await.is_err() {
+                    return;
+                }
             }
             if last {
                 return;
@@ -132,6 +144,11 @@ impl Log {
         let read = self.read(last);
         let report = self.reader.look_over(now());
         read.map(|()| report)
+    }
+
+    /// Returns the gravest odd loss since the last call, if any was odd.
+    pub(super) fn take_anomaly(&mut self) -> Option<LossAnomaly> {
+        self.reader.take_anomaly()
     }
 
     fn read(&mut self, last: bool) -> io::Result<()> {

@@ -77,7 +77,7 @@ fn steps_that_were_told_tell_nothing_until_the_script_is_beyond_them() {
 }
 
 #[test]
-fn what_lines_say_themselves_wins_and_a_loss_that_is_no_number_is_not_told() {
+fn what_lines_say_themselves_wins_and_a_loss_that_is_no_number_is_not_in_the_report() {
     let regex = r"step (?P<step>\d+) in (?P<milliseconds>\S+) ms, (?P<tokens>\d+) tokens, (?P<consumed>\d+) samples, (?P<loss>\S+)";
     let told = looks(regex, &[vec![b"step 7 in 250 ms, 64 tokens, 900 samples, nan\n"]]);
     let [one] = told.as_slice() else { panic!("{told:?}") };
@@ -143,6 +143,43 @@ proptest! {
         prop_assert_eq!(told.iter().map(|one| u64::from(one.steps)).sum::<u64>(), highest - first);
         prop_assert!(told.windows(2).all(|two| two[0].samples_seen < two[1].samples_seen));
     }
+}
+
+#[test]
+fn a_loss_that_is_no_finite_number_is_an_anomaly_however_it_is_written() {
+    for text in ["nan", "NaN", "NAN", "-nan", "inf", "-inf", "Infinity"] {
+        let mut reader = reader(&progress(PATTERN));
+        for step in 1..=40 {
+            reader.read(format!("step {step} loss 2.5").as_bytes());
+        }
+        assert_eq!(reader.take_anomaly(), None);
+        reader.read(format!("step 41 loss {text}").as_bytes());
+        reader.read(format!("step 42 loss {text}").as_bytes());
+        let found = reader.take_anomaly().unwrap_or_else(|| panic!("{text} is an anomaly"));
+        assert_eq!((found.step, found.loss), (41, None), "{text}");
+        assert_eq!(found.usual.map(|usual| (usual * 1e6).round()), Some(2.5e6));
+        assert_eq!(reader.look_over(at(1.0)), None, "the first look only starts the clock");
+        reader.read(b"step 43 loss 1.5");
+        reader.read(format!("step 44 loss {text}").as_bytes());
+        assert_eq!(reader.look_over(at(2.0)).unwrap().loss, None, "the newest loss of the look is {text}");
+        assert_eq!(reader.take_anomaly().map(|found| found.step), Some(44));
+    }
+}
+
+#[test]
+fn steps_that_come_again_are_no_anomaly_and_of_a_look_the_gravest_counts() {
+    let mut reader = reader(&progress(PATTERN));
+    for line in ["step 5 loss 2", "step 3 loss nan", "step 5 loss nan"] {
+        reader.read(line.as_bytes());
+    }
+    assert_eq!(reader.take_anomaly(), None);
+    for step in 6..40 {
+        reader.read(format!("step {step} loss 2").as_bytes());
+    }
+    for line in ["step 40 loss 9", "step 41 loss nan", "step 42 loss 2", "step 43 loss nan"] {
+        reader.read(line.as_bytes());
+    }
+    assert_eq!(reader.take_anomaly().map(|found| (found.step, found.loss)), Some((41, None)));
 }
 
 fn log(regex: &str, path: &std::path::Path, from: From) -> Log {

@@ -82,7 +82,13 @@ pub struct Job {
     /// Where φ comes from, and what is left out of it; `null` for a job that is not modelled or has ended.
     #[serde(default)]
     pub noise_reports: Option<NoiseReports>,
+    /// Nodes of a job that holds GPUs which the scheduler cannot reach; what its processes do there is not known.
+    #[serde(default)]
+    pub unreachable: Option<Unreachable>,
     pub loss: Option<f64>,
+    /// Step since which the loss is not a finite number; `loss` is `null` then.
+    #[serde(default)]
+    pub loss_not_finite_since_step: Option<u64>,
     pub step: Option<u64>,
     pub samples_seen: Option<u64>,
     /// Tokens it has seen.
@@ -216,6 +222,15 @@ pub struct Waiting {
     pub p90: Option<DateTime<Utc>>,
     /// When that was predicted.
     pub predicted_at: Option<DateTime<Utc>>,
+}
+
+/// Nodes of a job that are out of contact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Unreachable {
+    /// Their names.
+    pub nodes: Vec<String>,
+    /// The scheduler has not heard of one of them since.
+    pub since: DateTime<Utc>,
 }
 
 /// A generation that ended since others took GPUs of the job.

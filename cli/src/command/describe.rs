@@ -110,7 +110,10 @@ fn lot(page: &mut Page, job: &Job, now: DateTime<Utc>) {
     let long = |since: DateTime<Utc>| duration(seconds(now, since));
     let state = match job.ended_at {
         Some(ended) => format!("{} {} ago, {}", job.state, long(ended), moment(ended)),
-        None => format!("{} for {}, since {}", job.state, long(job.state_since), moment(job.state_since)),
+        None => {
+            let lost = ps::unreachable(job, now).map(|lost| format!(" ({lost})")).unwrap_or_default();
+            format!("{}{lost} for {}, since {}", job.state, long(job.state_since), moment(job.state_since))
+        }
     };
     page.line("state", state);
     let why = ps::why(job, now);
@@ -163,7 +166,8 @@ fn run_as(page: &mut Page, job: &Job) {
     let left = job.eta_seconds.map(|left| format!(", {} left", duration(left))).unwrap_or_default();
     let target = job.target_tokens.map(si).unwrap_or_default();
     page.line("progress", job.progress_fraction.map(|part| format!("{:.1} % of {target} tokens{left}", part * 100.0)));
-    page.line("loss", job.loss.map(|loss| format!("{loss:.4}")));
+    let lost = job.loss_not_finite_since_step.map(|step| format!("NaN: not a finite number since step {step}"));
+    page.line("loss", lost.or(job.loss.map(|loss| format!("{loss:.4}"))));
 }
 
 /// What befell it, and what that cost.

@@ -243,7 +243,7 @@ fn row(job: &Job, now: DateTime<Utc>) -> Vec<String> {
         layout(job),
         batch(job),
         optional(job.efficiency, |e| format!("{e:.2}")),
-        optional(job.loss, |loss| format!("{loss:.3}")),
+        loss(job),
         job.project.clone(),
         job.priority.to_string(),
         optional(job.noise_scale_tokens, si),
@@ -296,10 +296,18 @@ pub fn numbers(job: &Job) -> Vec<String> {
         optional(job.noise_scale_tokens, si),
         optional(job.efficiency, |e| format!("{e:.2}")),
         optional(job.goodput_tokens_per_second, si),
-        optional(job.loss, |loss| format!("{loss:.3}")),
+        loss(job),
         done(job),
         optional(job.eta_seconds, duration),
     ]
+}
+
+/// Formats the newest loss.
+pub fn loss(job: &Job) -> String {
+    match job.loss_not_finite_since_step {
+        Some(_) => "NaN".into(),
+        None => optional(job.loss, |loss| format!("{loss:.3}")),
+    }
 }
 
 /// Of a job that waits: when it is as likely to have started as not, and its place.
@@ -322,11 +330,21 @@ pub fn why(job: &Job, now: DateTime<Utc>) -> String {
         let code = failure.exit_code.map_or("failed".to_owned(), |code| format!("exit code {code}"));
         return format!("{code}, tries again in {left}: {}", failure.message);
     }
+    if let Some(lost) = unreachable(job, now) {
+        return lost;
+    }
     match (&job.waiting, &job.state_cause) {
         (Some(waiting), _) => waiting.headline.clone(),
         (None, Some(cause)) => cause.clone(),
         (None, None) => "-".into(),
     }
+}
+
+/// Says which nodes of a job are out of contact: "node-1 unreachable for 44s".
+pub fn unreachable(job: &Job, now: DateTime<Utc>) -> Option<String> {
+    let lost = job.unreachable.as_ref()?;
+    let silent = duration(((now - lost.since).num_milliseconds() as f64 / 1_000.0).max(0.0));
+    Some(format!("{} unreachable for {silent}", lost.nodes.join(", ")))
 }
 
 /// Of the target, and what of that is only credited to small batches.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use headway_api::client::Client;
 use headway_api::v1::{Baseline, Job};
 
+use crate::command::ps;
 use crate::failure::Failure;
 use crate::output::{Printer, duration, optional, si};
 
@@ -82,7 +83,7 @@ fn row(job: &Job, baseline: Option<&Baseline>) -> Vec<String> {
         job.batch_changes.to_string(),
         job.reconfigurations.to_string(),
         job.restarts.to_string(),
-        optional(job.loss, |loss| format!("{loss:.3}")),
+        ps::loss(job),
     ]
 }
 

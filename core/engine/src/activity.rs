@@ -116,7 +116,7 @@ impl Situation<'_> {
             node.filter(|node| node.availability == Availability::Available)
         };
         if job.tells_steps(allocation) {
-            let teller = near(&allocation.placement.first_node())?;
+            let teller = near(&self.step_reporter(job, allocation))?;
             let from = since.max(self.seen.listening_since).max(teller.registered_at);
             return Some(seen.live.reported_at.map_or(from, |at| at.max(from)) + patience);
         }

@@ -264,6 +264,11 @@ impl Facts {
     pub fn observe_node(&mut self, id: NodeId, event: AvailabilityEvent) -> bool {
         let now = self.now;
         let next = self.nodes.get(&id).and_then(|node| node.availability.apply(now, event));
+        if next.is_some() {
+            // Readers see with a job that its nodes are out of contact.
+            let jobs = self.holding.get(&id).into_iter().flatten().map(|(job, _)| *job);
+            self.draft.shown_jobs.extend(jobs);
+        }
         next.map(|availability| self.edit_node(id, |node| node.availability = availability)).is_some()
     }
 

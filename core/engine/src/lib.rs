@@ -70,4 +70,4 @@ pub use takeover::{Cause, TookOver};
 pub use terms::Ahead;
 
 pub use verdicts::Verdicts;
-pub use view::{ArrayView, Holding, JobView, NodeView, View};
+pub use view::{ArrayView, Holding, JobView, NodeView, StepSilence, UnreachableNodes, View};

@@ -29,7 +29,7 @@ pub use consent::{AutoApprove, MoveWindow, NoWindow};
 pub use deed::{Deed, Origin, Row};
 pub use dependency::{Awaited, Dependency, DependencyStanding};
 pub use history::{Entered, EventRecord, IdempotencyRecord, Transition};
-pub use job::{Displacement, Job, LastChange, LastFailure};
+pub use job::{Displacement, Job, LastChange, LastFailure, NotFiniteLoss};
 pub(crate) use job::{RESIZE_WINDOW, SUSPICION};
 pub use job_state::{JobState, StopCause, Wish};
 pub(crate) use node::class_of;

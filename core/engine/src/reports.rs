@@ -12,12 +12,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
-use headway_types::{Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds};
+use headway_types::{
+    Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds, Timestamp,
+};
 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, SessionId};
-use crate::record::Checkpoint;
+use crate::record::{Checkpoint, NotFiniteLoss};
 use crate::seen::SeenGroup;
 
 /// What the phases of a change of layout in memory begin with.
@@ -176,10 +178,20 @@ impl Engine {
         let Some(seen) = self.seen.job_mut(job) else {
             return self.facts.impossible("nothing is known of a job that runs", Some(job), Some(node));
         };
-        if seen.anomaly_at.is_some_and(|at| now.since(at).0 < ANOMALY_PAUSE.0) {
+        let is_lost = loss.is_none();
+        // A loss that rises and is then lost is news twice.
+        let is_old = |(at, was_lost): &(Timestamp, bool)| now.since(*at).0 < ANOMALY_PAUSE.0 && (*was_lost || !is_lost);
+        let is_told = seen.anomaly_told.as_ref().is_some_and(is_old);
+        if !is_told {
+            seen.anomaly_told = Some((now, is_lost));
+        }
+        if is_lost && self.facts.jobs.get(&job).is_some_and(|row| row.not_finite_loss.is_none()) {
+            let lost = NotFiniteLoss { generation, step };
+            self.facts.edit_job(job, |job| job.not_finite_loss = Some(lost));
+        }
+        if is_told {
             return;
         }
-        seen.anomaly_at = Some(now);
         let name = self.facts.job_name(job);
         let usual = usual.map(|usual| format!("; {usual:.4} was usual")).unwrap_or_default();
         let (kind, message) = match loss {
@@ -189,19 +201,31 @@ impl Engine {
         self.facts.note(Note::new(kind, message).by(Actor::Node(node)).job(job).with("step", step));
     }
 
-    /// Told once per generation and term.
+    /// Reports that a job's steps have ceased, or never began: once, until the next step.
     pub(crate) fn progress_silent(&mut self, job: JobId) {
+        let now = self.facts.now;
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that prints", Some(job), None);
         };
         seen.silent_told = Some(row.generation);
-        let field = row.spec.reads_steps_by().unwrap_or_default();
-        let message = format!(
-            "no step of {} was found in its output since it started: compare {field}.regex with `headway logs {}`",
-            row.spec.name, row.spec.name
-        );
+        let (name, field) = (&row.spec.name, row.spec.reads_steps_by());
+        let has_stepped = self.facts.live_allocation(row).is_some_and(|one| one.training_at.is_some());
+        let message = match (has_stepped, seen.live.reported_at) {
+            (false, _) => format!(
+                "no step of {name} was found in its output since it started: compare {}.regex with `headway logs {name}`",
+                field.unwrap_or_default()
+            ),
+            (true, Some(at)) => {
+                let (step, silent) = (seen.live.step, now.since(at).words());
+                format!("{name} has made no step for {silent}, since step {step}: see `headway logs {name}`")
+            }
+            (true, None) => format!("{name} has made no step since this scheduler leads: see `headway logs {name}`"),
+        };
         let note = Note::new("job.progress_silent", message).job(job).with("generation", row.generation);
-        self.facts.note(note.with("field", field));
+        self.facts.note(match field {
+            Some(field) => note.with("field", field),
+            None => note,
+        });
     }
 
     /// Before a restart was ever measured, the first start tells what one costs. It counts once per start and once per

@@ -73,12 +73,12 @@ pub(crate) struct JobSeen {
     pub moving: Option<Moving>,
     /// The newest generation whose start the log told of.
     pub start_told: Option<Generation>,
-    /// The generation in whose output no step was found, as the log was told.
+    /// The generation of which an event says that it makes no steps; `None` again after its next step.
     pub silent_told: Option<Generation>,
     /// The revision of the newest generation whose reshard the log has heard of.
     pub reshard_told: Option<(Generation, u64)>,
-    /// When the log last told of its loss.
-    pub anomaly_at: Option<Timestamp>,
+    /// The newest event about its loss: when, and whether the loss was not a finite number.
+    pub anomaly_told: Option<(Timestamp, bool)>,
     /// When the log last told of a report that was not believed.
     pub disbelieved_at: Option<Timestamp>,
     pub model_saved_at: Option<Timestamp>,
@@ -306,7 +306,7 @@ impl JobSeen {
             start_told: None,
             silent_told: None,
             reshard_told: None,
-            anomaly_at: None,
+            anomaly_told: None,
             disbelieved_at: None,
             model_saved_at: None,
             paces: BTreeMap::new(),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use headway_goodput::{JobModel, Lessons};
 use headway_types::{
     ArrayId, Generation, Gpu, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, JobStateKind, NodeId, PlanId,
-    ProjectRole, ReservationId, Term, Timestamp,
+    ProjectRole, ReservationId, Seconds, Term, Timestamp,
 };
 use imbl::OrdMap;
 
@@ -173,13 +173,27 @@ pub struct JobView {
 }
 
 impl JobView {
-    /// The field whose pattern has found no step in the job's output for so long that it is likely to be wrong.
+    /// Returns what is odd about the job's steps, once there were none for long.
     #[must_use]
-    pub fn progress_silent(&self, now: Timestamp) -> Option<&'static str> {
+    pub fn progress_silent(&self, now: Timestamp) -> Option<StepSilence> {
         let JobState::Running { since, .. } = self.job.state else { return None };
-        let unheard = self.allocation.as_ref().is_some_and(|held| held.training_at.is_none());
-        self.job.spec.reads_steps_by().filter(|_| unheard && now.since(since) >= SILENT)
+        let held = self.allocation.as_ref()?;
+        if held.training_at.is_none() {
+            let field = self.job.spec.reads_steps_by()?;
+            return (now.since(since) >= SILENT).then_some(StepSilence::NeverFound { field });
+        }
+        let lasting = now.since(self.live.reported_at.filter(|_| self.job.tells_steps(held))?.max(since));
+        (lasting >= SILENT).then_some(StepSilence::Ceased { lasting, step: self.live.step })
     }
+}
+
+/// Why no steps of a running job are known of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StepSilence {
+    /// The pattern in this field has found no step in the job's output.
+    NeverFound { field: &'static str },
+    /// The job has made no step for so long, since this one.
+    Ceased { lasting: Seconds, step: u64 },
 }
 
 /// A node and who holds its GPUs.
@@ -206,7 +220,37 @@ impl NodeView {
     }
 }
 
+/// Nodes of a job's placement that are out of contact.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreachableNodes {
+    /// Their names, in the order of the placement.
+    pub names: Vec<String>,
+    /// The scheduler has not heard of one of them since.
+    pub since: Timestamp,
+}
+
 impl View {
+    /// Returns the nodes of a job that holds GPUs which the scheduler cannot reach. A node that has yet to register with a new
+    /// leader does not count.
+    #[must_use]
+    pub fn unreachable_nodes(&self, of: &JobView) -> Option<UnreachableNodes> {
+        let held = of.allocation.as_ref().filter(|held| held.holds())?;
+        let mut found: Option<UnreachableNodes> = None;
+        for slice in held.placement.slices() {
+            let Some(seen) = self.nodes.get(&slice.node) else { continue };
+            let since = match seen.node.availability {
+                Availability::Available if seen.connected => continue,
+                Availability::Registering { .. } => continue,
+                Availability::Available => seen.heard_at.unwrap_or(self.at),
+                Availability::Unreachable { since } | Availability::Lost { since } => seen.heard_at.unwrap_or(since),
+            };
+            let nodes = found.get_or_insert_with(|| UnreachableNodes { names: Vec::new(), since });
+            nodes.names.push(seen.node.inventory.name.clone());
+            nodes.since = nodes.since.min(since);
+        }
+        found
+    }
+
     /// All known GPUs by what they are doing, as far as the scheduler knows. They add up to all GPUs of all nodes.
     #[must_use]
     pub fn census(&self) -> BTreeMap<Activity, GpuCount> {

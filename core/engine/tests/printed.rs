@@ -1,7 +1,11 @@
 //! Jobs whose steps are read from what they print: they say nothing of themselves.
 
+use headway_engine::StepSilence;
 use headway_engine::record::{JobState, StopCause};
-use headway_types::{AgentCommand, JobId, JobSpec, example};
+use headway_types::{
+    AgentCommand, Configuration, Generation, GpuCount, JobId, JobSpec, Layout, NodeReport, Seconds, Sequences,
+    StepReport, Tokens, example,
+};
 
 use crate::harness::{Cluster, rigid, spec, training};
 
@@ -32,9 +36,116 @@ fn the_first_step_says_that_the_pattern_works_and_from_then_on_it_is_judged_by_i
     assert_eq!(cluster.jobs[&job].capabilities, None);
     cluster.steps(job, 64, None);
     assert_eq!(cluster.jobs[&job].capabilities, Some(training(true).reconfigure), "what the specification says");
-    cluster.pass_beating(7_200.0, &[0]);
-    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. }));
+    cluster.pass_beating(590.0, &[0]);
     assert_eq!(cluster.count("job.progress_silent"), 0);
+    cluster.pass_beating(6_610.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. }));
+    assert_eq!(cluster.count("job.progress_silent"), 1);
+}
+
+/// The same job, once with steps that its script reports and once with steps that are read from its output.
+fn both() -> [JobSpec; 2] {
+    [spec("reported", 4, 4, Some(training(true))), tuned()]
+}
+
+#[test]
+fn a_job_that_falls_silent_is_treated_alike_however_its_steps_are_known() {
+    let told = both().map(|spec| {
+        let name = spec.name.clone();
+        let mut cluster = Cluster::new(&[4]);
+        let job = cluster.submit(spec);
+        cluster.start(job);
+        if name == "reported" {
+            cluster.declare(job);
+        }
+        cluster.steps(job, 64, None);
+        cluster.pass_beating(720.0, &[0]);
+        assert!(matches!(cluster.state(job), JobState::Running { .. }));
+        let view = cluster.engine.view();
+        let silence = view.jobs[&job].progress_silent(view.at);
+        assert!(matches!(silence, Some(StepSilence::Ceased { .. })), "{silence:?}");
+        let words: Vec<_> = cluster.messages.iter().filter(|told| told.contains("has made no step for")).collect();
+        assert_eq!(words.len(), 1, "{:#?}", cluster.messages);
+        let words = words[0].replace(&name, "it");
+        // A step ends the silence, and another silence is another event.
+        cluster.steps(job, 128, None);
+        assert_eq!(cluster.engine.view().jobs[&job].progress_silent(cluster.engine.view().at), None);
+        cluster.pass_beating(720.0, &[0]);
+        assert_eq!(cluster.count("job.progress_silent"), 2);
+        cluster.pass_beating(1_200.0, &[0]);
+        assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. }));
+        words
+    });
+    assert_eq!(told[0], told[1]);
+}
+
+fn one_step(job: JobId) -> StepReport {
+    let (layout, global_batch) = (Layout::data_parallel(GpuCount(4)), Sequences(64));
+    StepReport {
+        job,
+        generation: Generation(1),
+        step: 1,
+        steps: 1,
+        samples_seen: global_batch,
+        tokens: Tokens(0.0),
+        duration: Seconds(1.0),
+        configuration: Configuration { layout, micro_batch: Sequences(16), global_batch },
+        loss: None,
+        noise: None,
+        preconditioned: None,
+        memory_peak: None,
+    }
+}
+
+#[test]
+fn the_time_to_stall_is_counted_from_the_last_step_however_steps_are_known() {
+    let rigid_one = printing(rigid("no training section", 4));
+    for mut spec in both().into_iter().chain([rigid_one]) {
+        spec.limits.stall_after = Some(Seconds(120.0));
+        let name = spec.name.clone();
+        let mut cluster = Cluster::new(&[4]);
+        let job = cluster.submit(spec);
+        cluster.start(job);
+        if name == "reported" {
+            cluster.declare(job);
+        }
+        let report = one_step(job);
+        cluster.report(0, NodeReport::Steps { report: Box::new(report) });
+        cluster.pass_beating(115.0, &[0]);
+        assert!(matches!(cluster.state(job), JobState::Running { .. }), "{name}");
+        cluster.pass_beating(10.0, &[0]);
+        assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. }), "{name}");
+        assert!(cluster.messages.iter().any(|told| told.contains("no step for over 2 min")), "{:#?}", cluster.messages);
+    }
+}
+
+#[test]
+fn a_loss_is_lost_until_a_report_that_began_later_has_a_finite_one() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(tuned());
+    cluster.start(job);
+    cluster.steps(job, 64, None);
+    let generation = Generation(1);
+    let anomaly = |step, loss| NodeReport::LossAnomaly { job, generation, step, loss, usual: Some(2.5) };
+    cluster.report(0, anomaly(16, Some(9.0)));
+    cluster.report(0, anomaly(17, None));
+    cluster.report(0, anomaly(18, None));
+    assert_eq!((cluster.count("job.loss_spike"), cluster.count("job.loss_not_finite")), (1, 1));
+    let lost = |cluster: &Cluster| cluster.jobs[&job].not_finite_loss.map(|lost| lost.step);
+    assert_eq!(lost(&cluster), Some(17));
+    let report = |cluster: &Cluster, step, steps, loss| {
+        let report = cluster.report_of(job, 64 * step);
+        NodeReport::Steps { report: Box::new(StepReport { step, steps, loss, ..report }) }
+    };
+    // A sum over steps 11 to 20 has a loss from before step 17, the next has none.
+    for (step, loss) in [(20, Some(2.5)), (30, None)] {
+        let next = report(&cluster, step, 10, loss);
+        cluster.report(0, next);
+        assert_eq!(lost(&cluster), Some(17), "after the report up to step {step}");
+    }
+    let next = report(&cluster, 40, 10, Some(2.4));
+    cluster.report(0, next);
+    assert_eq!(lost(&cluster), None);
 }
 
 #[test]

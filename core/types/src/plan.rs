@@ -237,6 +237,10 @@ words! {
         GpusBeingFreed,
         /// The last attempts failed; the next one waits.
         BackOff,
+        /// The last attempt failed, and the job waits to be tried again.
+        AttemptFailed,
+        /// A node that it runs on is out of contact.
+        NodeUnreachable,
         Held,
         /// Another job is to come so far first.
         Dependency,

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use headway_api::v1;
 use headway_engine::record::{Job, JobState, PlanRecord, PolicyMode};
-use headway_engine::view::View;
+use headway_engine::view::{StepSilence, View};
 use headway_types::{JobId, JobVerdict, Reason, ReasonCode, Timestamp};
 use uuid::Uuid;
 
@@ -31,7 +31,8 @@ pub async fn explain_job(
     let account = account(&view, &job, verdict, state.cluster.now());
     let decided = newest_plan(&view, job.id);
     let predicted = decided.and_then(|plan| plan.plan.assignments.get(&job.id)).map(|each| &each.predicted);
-    let failing = matches!(job.state, JobState::Failed { .. }) || job.failures > 0;
+    let failing =
+        matches!(job.state, JobState::Failed { .. }) || job.failures > 0 || job.failed_attempt_in_words().is_some();
     // Of what has ended nothing can change any more.
     let lives = view.jobs.contains_key(&job.id);
     let insight = if lives { state.asking.about(job.id).await } else { None };
@@ -82,7 +83,7 @@ pub struct Account {
 
 pub fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timestamp) -> Account {
     let mut reasons = before_the_verdict(view, job);
-    let headline = match (&job.state, reasons.first()) {
+    let mut headline = match (&job.state, reasons.first()) {
         (JobState::Queued { .. }, Some(first)) => first.detail.clone(),
         (JobState::Queued { .. }, None) => match verdict {
             Some(verdict) => format!("{}{}", verdict.headline, back_off_left(job, now)),
@@ -92,8 +93,11 @@ pub fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timest
         (JobState::Running { .. } | JobState::Held { .. }, _) if job.wish.is_none() => {
             let headline = verdict.map_or_else(|| in_words(job, now), |verdict| verdict.headline.clone());
             match view.jobs.get(&job.id).and_then(|shown| shown.progress_silent(now)) {
-                Some(field) => {
+                Some(StepSilence::NeverFound { field }) => {
                     format!("{headline}; no step is found in its output: compare {field}.regex with what it prints")
+                }
+                Some(StepSilence::Ceased { lasting, step }) => {
+                    format!("{headline}; it has made no step for {}, since step {step}", lasting.words())
                 }
                 None => headline,
             }
@@ -102,6 +106,20 @@ pub fn account(view: &View, job: &Job, verdict: Option<&JobVerdict>, now: Timest
     };
     reasons.extend(verdict.iter().flat_map(|verdict| verdict.reasons.iter().cloned()));
     reasons.extend(view.unsure(job.id));
+    if let Some(failed) = job.failed_attempt_in_words() {
+        headline = format!("{headline}; {failed}");
+        reasons.push(Reason { code: ReasonCode::AttemptFailed, binding: false, detail: failed });
+    }
+    if let Some(lost) = view.jobs.get(&job.id).and_then(|shown| view.unreachable_nodes(shown)) {
+        // That such a job cannot be moved now goes without saying.
+        reasons.retain(|reason| reason.code != ReasonCode::Cooldown);
+        let names = lost.names.join(", ");
+        let silent = format!("{names} unreachable for {}", now.since(lost.since).words());
+        let next = format!("if it does not come back: headway node lost {}", lost.names[0]);
+        let detail = format!("{silent}; its processes may still run and its GPUs stay granted; {next}");
+        reasons.insert(0, Reason { code: ReasonCode::NodeUnreachable, binding: true, detail });
+        headline = format!("{} ({silent}): {headline}", job.state.kind());
+    }
     Account { headline, reasons }
 }
 
@@ -175,7 +193,10 @@ fn seconds(value: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use headway_types::Seconds;
+    use std::sync::Arc;
+
+    use headway_engine::record::{Availability, LastFailure, Node};
+    use headway_types::{Generation, Seconds};
 
     use super::*;
     use crate::http::fixtures::{self, NOW};
@@ -197,6 +218,40 @@ mod tests {
         let account = account(&fixtures::running(), &fixtures::job(), Some(&verdict("needs 8 GPUs")), NOW);
         assert_eq!(account.headline, "needs 8 GPUs");
         assert_eq!(account.reasons[0].code, ReasonCode::NotEnoughFree);
+    }
+
+    #[test]
+    fn a_waiting_job_says_how_its_last_attempt_failed() {
+        let failure = LastFailure {
+            at: NOW,
+            generation: Generation(1),
+            message: "there is no working directory /nope".into(),
+            node: Some("node-1".into()),
+            exit_code: None,
+        };
+        let job = Job { generation: Generation(1), last_failure: Some(failure), ..fixtures::job() };
+        let told = account(&fixtures::running(), &job, Some(&verdict("needs 8 GPUs")), NOW);
+        let failed = "attempt 1 on node-1 failed: there is no working directory /nope";
+        assert_eq!(told.headline, format!("needs 8 GPUs; {failed}"));
+        assert!(told.reasons.iter().any(|one| one.code == ReasonCode::AttemptFailed && one.detail == failed));
+        // A later attempt that ended well has no failure to speak of.
+        let moved = Job { generation: Generation(2), ..job };
+        assert_eq!(account(&fixtures::running(), &moved, None, NOW).headline, "waits for the next planning round");
+    }
+
+    #[test]
+    fn a_job_on_a_silent_node_is_not_well() {
+        let mut view = fixtures::running();
+        let mut shown = (*view.nodes[&fixtures::node_id()]).clone();
+        shown.node = Arc::new(Node { availability: Availability::Unreachable { since: NOW }, ..(*shown.node).clone() });
+        view.nodes.insert(fixtures::node_id(), Arc::new(shown));
+        let job = Arc::clone(&view.jobs[&fixtures::job_id()].job);
+        let mut verdict = verdict("2 GPUs, as requested");
+        verdict.reasons[0].code = ReasonCode::Cooldown;
+        let told = account(&view, &job, Some(&verdict), NOW + Seconds(44.0));
+        assert_eq!(told.headline, "running (node-0 unreachable for 44 s): 2 GPUs, as requested");
+        assert_eq!(told.reasons.iter().map(|one| one.code).collect::<Vec<_>>(), [ReasonCode::NodeUnreachable]);
+        assert!(told.reasons[0].detail.ends_with("headway node lost node-0"), "{}", told.reasons[0].detail);
     }
 
     #[test]

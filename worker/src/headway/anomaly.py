@@ -9,6 +9,7 @@ DECAY = 0.98
 LEARNING = 20
 DEVIATIONS = 8.0
 LEAST_SHARE = 0.02
+USUAL, HIGH, NOT_FINITE = range(3)
 
 
 @dataclass(frozen=True)
@@ -25,23 +26,22 @@ class LossWatch:
 
     def __init__(self) -> None:
         self._mean, self._distance, self._seen = 0.0, 0.0, 0
-        self._odd = False
+        self._oddity = USUAL
 
     def see(self, loss: float) -> LossAnomaly | None:
-        """A finding if this loss is odd and the one before was not."""
+        """A finding if this loss is odder than the one before."""
         if not math.isfinite(loss):
-            return self._found(LossAnomaly(None, self._mean if self._seen else None))
+            return self._found(NOT_FINITE, LossAnomaly(None, self._mean if self._seen else None))
         limit = self._mean + DEVIATIONS * max(self._distance, LEAST_SHARE * abs(self._mean))
-        odd = self._seen >= LEARNING and loss > limit
-        finding = self._found(LossAnomaly(loss, self._mean)) if odd else None
-        self._odd = odd
+        high = self._seen >= LEARNING and loss > limit
+        finding = self._found(HIGH if high else USUAL, LossAnomaly(loss, self._mean))
         # An odd loss counts as the limit, so that a lasting change becomes usual in the end.
-        self._learn(min(loss, limit) if odd else loss)
+        self._learn(limit if high else loss)
         return finding
 
-    def _found(self, finding: LossAnomaly) -> LossAnomaly | None:
-        was_odd, self._odd = self._odd, True
-        return None if was_odd else finding
+    def _found(self, oddity: int, finding: LossAnomaly) -> LossAnomaly | None:
+        before, self._oddity = self._oddity, oddity
+        return finding if oddity > before else None
 
     def _learn(self, loss: float) -> None:
         self._seen += 1

@@ -46,3 +46,23 @@ async fn a_shell_script_tells_its_steps_up_to_its_last_word() {
     assert_eq!(told.duration, Seconds(1.5));
     assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
 }
+
+/// What `case nan.py` prints: a loss that is lost at step 41 and stays so.
+#[tokio::test]
+async fn a_printed_loss_that_is_lost_is_reported_and_named_where_the_job_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let line = r#"[ $RANK = 0 ] || exit 0; i=0; while [ $i -lt 60 ]; do
+        if [ $i -gt 40 ]; then loss=nan; else loss=2.$((60 - i)); fi
+        echo "step $i loss $loss in 0.1 s"; i=$((i + 1)); done; exit 3"#;
+    let order = printing(agent.order(&dir, 1, line), PrintingRank::First);
+    agent.launch(&order).await;
+    let (step, loss) = loop {
+        if let NodeReport::LossAnomaly { step, loss, .. } = agent.report().await {
+            break (step, loss);
+        }
+    };
+    assert_eq!((step, loss), (41, None));
+    let outcome = format!("{:?}", agent.ended().await);
+    assert!(outcome.contains("its loss was no finite number at step 41"), "{outcome}");
+}

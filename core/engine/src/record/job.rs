@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use headway_types::spec::Target;
 use headway_types::{
     Capabilities, CheckpointRef, Generation, GpuCount, GpuSeconds, GpuType, JobId, JobSpec, Layout, NodeId, Seconds,
-    Sequences, Timestamp, Tokens,
+    Sequences, StepReport, Timestamp, Tokens,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,9 @@ pub(crate) const RESIZE_WINDOW: Seconds = Seconds(3_600.0);
 /// Live changes of the batch within an hour. They are no moves of GPUs: by those a batch that follows its noise would keep its job from following
 /// the cluster.
 const BATCH_CHANGES_PER_HOUR: usize = 6;
+
+/// Characters of a failure's cause that a sentence about a waiting job has.
+const LONGEST_CAUSE: usize = 200;
 
 /// A job: what was asked (spec), what was decided (state, generation), what was reached (checkpoint, progress).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +53,9 @@ pub struct Job {
     pub started_at: Option<Timestamp>,
     /// Loss at the last committed checkpoint, or at the end.
     pub loss: Option<f64>,
+    /// Set while its loss is not a finite number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_finite_loss: Option<NotFiniteLoss>,
     /// Starts that ended in a failure of the job's own, since it last made progress.
     pub failures: u32,
     /// All such failures in the job's life.
@@ -220,8 +226,11 @@ impl Job {
     /// Whether its script tells of its steps; one whose output is read, once some were found there in this generation.
     #[must_use]
     pub fn tells_steps(&self, allocation: &Allocation) -> bool {
-        let read = self.spec.reads_steps_by().is_none() || allocation.training_at.is_some();
-        self.spec.training().is_some() && self.capabilities.is_some() && read
+        let tells = match self.spec.reads_steps_by() {
+            Some(_) => allocation.training_at.is_some(),
+            None => self.spec.training().is_some(),
+        };
+        tells && self.capabilities.is_some()
     }
 
     /// Whether its script speaks to the agent: it saves when it is asked to, and says so.
@@ -287,6 +296,17 @@ impl Job {
         }
     }
 
+    /// Returns how its last attempt failed, while it waits for the next: "attempt 2 on node-1 failed: …".
+    #[must_use]
+    pub fn failed_attempt_in_words(&self) -> Option<String> {
+        let waits = matches!(self.state, JobState::Queued { .. });
+        let failure = self.last_failure.as_ref().filter(|one| waits && one.generation == self.generation)?;
+        let node = failure.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
+        let why = failure.message.lines().next().unwrap_or_default();
+        let why: String = why.chars().take(LONGEST_CAUSE).collect();
+        Some(format!("attempt {}{node} failed: {why}", failure.generation))
+    }
+
     /// "12.5 GPU-hours"; nothing to say of a job without a budget.
     pub(crate) fn budget_in_words(&self) -> String {
         let hours = self.spec.limits.budget.map_or(0.0, |budget| budget.0 / 3_600.0);
@@ -323,6 +343,7 @@ impl Job {
             credit: Tokens(0.0),
             started_at: None,
             loss: None,
+            not_finite_loss: None,
             failures: 0,
             restarts: 0,
             disruptions: 0,
@@ -367,6 +388,23 @@ pub struct Displacement {
     pub by: Vec<Displacer>,
     /// GPU-time of its steps that nothing had saved.
     pub lost: GpuSeconds,
+}
+
+/// Where a loss stopped being a finite number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotFiniteLoss {
+    pub generation: Generation,
+    pub step: u64,
+}
+
+impl NotFiniteLoss {
+    /// Whether a report with a finite loss shows that the loss has recovered. A report is a sum over steps: one that
+    /// began before the loss was lost has its loss from there.
+    #[must_use]
+    pub fn is_over(&self, report: &StepReport) -> bool {
+        let begins_after = report.step.saturating_sub(u64::from(report.steps)) >= self.step;
+        report.loss.is_some() && (report.generation > self.generation || begins_after)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -45,6 +45,7 @@ impl Engine {
         let fresh = report.samples_seen.saturating_sub(seen.live.samples_seen);
         // Also a script that went back to an earlier point of its own is alive.
         seen.live.reported_at = Some(self.facts.now);
+        seen.silent_told = None;
         if fresh == Sequences(0) && !first {
             return;
         }
@@ -67,6 +68,7 @@ impl Engine {
             self.facts.unsettled = true;
         }
         seen.step_time = Some(Seconds(report.duration.0 / f64::from(report.steps)));
+        let has_recovered = row.not_finite_loss.is_some_and(|lost| lost.is_over(&report));
         let reached = seen.live.left(row) == Some(Tokens(0.0));
         let noise_scale = seen.live.noise_scale;
         let duration = report.duration;
@@ -80,6 +82,9 @@ impl Engine {
         self.facts.draft.shown_jobs.insert(job);
         if let Some(contradiction) = contradiction {
             self.batch_contradicted(job, &contradiction);
+        }
+        if has_recovered {
+            self.facts.edit_job(job, |job| job.not_finite_loss = None);
         }
         self.save_model(job);
         self.notice_drift(job);

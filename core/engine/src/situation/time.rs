@@ -1,13 +1,15 @@
 //! What time alone will change: leases, standings, limits, budgets, patience.
 
 use headway_types::placement::NodeSlice;
+use headway_types::spec::PrintingRank;
 use headway_types::{Generation, NodeId, Seconds, Timestamp};
 
 use super::Situation;
 use crate::record::{Allocation, Availability, Job, JobState};
 use crate::seen::JobSeen;
 
-/// After so long without a step in its output, a job's pattern is likely to be wrong.
+/// After so long without a step an event says so: its script hangs, saves for long, or the pattern is wrong by which its
+/// output is read.
 pub(crate) const SILENT: Seconds = Seconds(600.0);
 
 impl Situation<'_> {
@@ -74,15 +76,33 @@ impl Situation<'_> {
         self.facts.allocations.get(&(job.id, generation))?.prepared_at
     }
 
-    /// When the log will be told that no step was found in what a job prints; `None` once one was, it was told, or a node that may hear of
-    /// one is out of reach.
+    /// When an event is due that says that a job makes no steps: one whose output was never found to have any, or one that
+    /// has made some. `None` once it was told, and while a node that may hear of a step is out of reach.
     pub fn progress_silent_at(self, job: &Job, seen: &JobSeen, allocation: &Allocation) -> Option<Timestamp> {
         let JobState::Running { since, generation } = job.state else { return None };
-        job.spec.reads_steps_by()?;
-        let told = allocation.training_at.is_some() || seen.silent_told == Some(generation);
+        let has_stepped = allocation.training_at.is_some();
+        let is_watched = job.spec.reads_steps_by().is_some() || (has_stepped && job.tells_steps(allocation));
+        let is_told = seen.silent_told == Some(generation);
         let near = |slice: &NodeSlice| self.seen.connected(slice.node);
-        (!told && allocation.placement.slices().iter().all(near))
-            .then_some(since.max(self.seen.listening_since) + SILENT)
+        if !is_watched || is_told || !allocation.placement.slices().iter().all(near) {
+            return None;
+        }
+        let begin = since.max(self.seen.listening_since);
+        if !has_stepped {
+            return Some(begin + SILENT);
+        }
+        let steps = seen.step_time.map_or(0.0, |step| self.facts.config.hang_steps * step.0);
+        let last = seen.live.reported_at.map_or(begin, |at| at.max(begin));
+        Some(last + Seconds(SILENT.0.max(steps)))
+    }
+
+    /// The node that reports the job's steps.
+    pub fn step_reporter(self, job: &Job, allocation: &Allocation) -> NodeId {
+        let printing = job.spec.role().run.progress.as_ref().map(|progress| progress.rank);
+        match (printing, allocation.placement.slices().last()) {
+            (Some(PrintingRank::Last), Some(last)) => last.node,
+            _ => allocation.placement.first_node(),
+        }
     }
 
     /// When a running job will count as hung; `None` for jobs that do not tell of their steps, and while the node that
@@ -92,8 +112,8 @@ impl Situation<'_> {
         if !job.tells_steps(allocation) {
             return None;
         }
-        let first = allocation.placement.first_node();
-        let teller = self.facts.nodes.get(&first).filter(|_| self.seen.connected(first))?;
+        let reporter = self.step_reporter(job, allocation);
+        let teller = self.facts.nodes.get(&reporter).filter(|_| self.seen.connected(reporter))?;
         if teller.availability != Availability::Available {
             return None;
         }

@@ -23,7 +23,20 @@ pub fn live_job(of: &JobView, view: &View) -> v1::Job {
         Some(allocation) => with_allocation(job, allocation, &of.job, view),
         None => job,
     };
-    v1::Job { noise_reports: noise_reports(of), ..with_numbers(job, &of.job, &of.live) }
+    let lost = view.unreachable_nodes(of);
+    let cause =
+        lost.as_ref().map(|lost| format!("{} unreachable since {}", lost.names.join(", "), seconds_of(lost.since)));
+    v1::Job {
+        noise_reports: noise_reports(of),
+        state_cause: job.state_cause.clone().or(cause),
+        unreachable: lost.map(|lost| v1::Unreachable { nodes: lost.names, since: time(lost.since) }),
+        ..with_numbers(job, &of.job, &of.live)
+    }
+}
+
+/// A moment to the second, for sentences.
+fn seconds_of(at: Timestamp) -> String {
+    time(at).to_rfc3339_opts(chrono::SecondsFormat::Secs, true)
 }
 
 /// Of a job whose throughput is modelled: of others the noise decides nothing.
@@ -83,7 +96,9 @@ pub fn stored_job(of: &Job) -> v1::Job {
         noise_low_tokens: None,
         noise_high_tokens: None,
         noise_reports: None,
-        loss: of.loss,
+        unreachable: None,
+        loss: of.loss.filter(|_| of.not_finite_loss.is_none()),
+        loss_not_finite_since_step: of.not_finite_loss.map(|lost| lost.step),
         step: of.checkpoint.as_ref().map(|checkpoint| checkpoint.step),
         samples_seen: of.checkpoint.as_ref().map(|checkpoint| checkpoint.samples_seen.0),
         progress_tokens: of.progress.0,
@@ -193,7 +208,7 @@ fn with_numbers(job: v1::Job, record: &Job, live: &LiveNumbers) -> v1::Job {
         noise_error: live.noise_scale.and(live.noise_interval).and_then(|interval| finite(interval.log_error())),
         noise_low_tokens: live.noise_interval.and_then(|interval| finite(interval.low)),
         noise_high_tokens: live.noise_interval.and_then(|interval| interval.high).and_then(finite),
-        loss: live.loss.and_then(finite).or(job.loss),
+        loss: live.loss.filter(|_| record.not_finite_loss.is_none()).and_then(finite).or(job.loss),
         step: live.reported_at.map(|_| live.step).or(job.step),
         samples_seen: live.reported_at.map(|_| live.samples_seen.0).or(job.samples_seen),
         eta_seconds: live.remaining.and_then(|left| finite(left.0)),
@@ -244,7 +259,9 @@ pub fn outline(of: v1::Job) -> v1::Job {
         noise_low_tokens: None,
         noise_high_tokens: None,
         noise_reports: None,
+        unreachable: None,
         loss: None,
+        loss_not_finite_since_step: None,
         step: None,
         samples_seen: None,
         last_change: None,
@@ -398,6 +415,32 @@ mod tests {
         let said = live_job(&shown, &view).noise_reports.expect("a modelled job");
         assert_eq!((said.kind.as_str(), said.impossible, said.outlying, said.other_kind), ("raw", 1, 0, 0));
         assert_eq!(said.missing.as_deref(), Some("no report with gradient norms yet"));
+    }
+
+    #[test]
+    fn a_job_on_a_silent_node_says_which_and_since_when() {
+        let mut view = fixtures::running();
+        let reached = live_job(&view.jobs[&fixtures::job_id()], &view);
+        assert_eq!((reached.unreachable, reached.state_cause), (None, None));
+        let mut shown = (*view.nodes[&fixtures::node_id()]).clone();
+        shown.connected = false;
+        view.nodes.insert(fixtures::node_id(), std::sync::Arc::new(shown));
+        let job = live_job(&view.jobs[&fixtures::job_id()], &view);
+        let lost = job.unreachable.expect("its node is not connected");
+        assert_eq!((lost.nodes.as_slice(), lost.since), (["node-0".to_owned()].as_slice(), time(fixtures::NOW)));
+        assert!(job.state_cause.is_some_and(|cause| cause.starts_with("node-0 unreachable since 2026-")));
+    }
+
+    #[test]
+    fn a_loss_that_is_not_finite_is_not_shown_as_its_last_number() {
+        let view = fixtures::running();
+        let mut shown = JobView::clone(&view.jobs[&fixtures::job_id()]);
+        shown.live.loss = Some(2.6);
+        assert_eq!(live_job(&shown, &view).loss, Some(2.6));
+        let lost = headway_engine::record::NotFiniteLoss { generation: shown.job.generation, step: 41 };
+        shown.job = std::sync::Arc::new(Job { not_finite_loss: Some(lost), loss: Some(2.6), ..Job::clone(&shown.job) });
+        let job = live_job(&shown, &view);
+        assert_eq!((job.loss, job.loss_not_finite_since_step), (None, Some(41)));
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn tell(path: &str, method: &Method, operation: &mut Operation) {
     let body = operation.request_body.is_some();
     let changes = *method != Method::GET;
     let is_log = path.ends_with("/logs");
-    let forgets = has(ParameterIn::Query, Some("at")) || path.contains("/plans/{");
+    let forgets = is_log || has(ParameterIn::Query, Some("at")) || path.contains("/plans/{");
     let may = [
         (StatusCode::BAD_REQUEST, true, "A parameter or the body cannot be read"),
         (StatusCode::UNAUTHORIZED, true, "No token, or one that opens nothing"),
