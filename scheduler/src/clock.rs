@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use headway_types::{Seconds, Timestamp};
+use tokio_util::sync::CancellationToken;
 
 /// How many seconds of the cluster pass per second of wall time. Other than 1 only where the cluster is emulated.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
@@ -26,8 +27,8 @@ impl Speed {
 }
 
 /// The time of day when the process began, carried on by the monotonic clock: it neither steps back nor jumps ahead
-/// when the machine's clock is corrected, so no lease runs out and no deadline freezes because of a correction.
-/// Clones are one clock.
+/// when the machine's clock is corrected, so no lease runs out and no deadline freezes because of a correction. It
+/// catches up slowly with a machine's clock that was set forward. Clones are one clock.
 #[derive(Clone, Debug)]
 pub struct Clock {
     wall: i64,
@@ -41,6 +42,15 @@ pub struct Clock {
     trusted: bool,
 }
 
+/// A machine's clock that is ahead by no more is not followed: corrections of the network's time are smaller.
+const FOLLOWED_FROM: Seconds = Seconds(5.0);
+/// Nor one that is ahead by more: nobody sets a clock forward by so much, except by mistake.
+const FOLLOWED_TO: Seconds = Seconds(7.0 * 86_400.0);
+/// Seconds that are caught up per second. Leases and limits of jobs are shorter by as much meanwhile, and no more.
+const CATCHING_UP: f64 = 0.2;
+/// How often the clock is compared with the machine's.
+const COMPARED: Duration = Duration::from_secs(1);
+
 /// A machine's clock within this of the cluster's is right again.
 const RIGHT: Seconds = Seconds(86_400.0);
 
@@ -53,9 +63,8 @@ impl Default for Clock {
 impl Clock {
     #[must_use]
     pub fn new(speed: Speed) -> Self {
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
-            wall: micros(since_epoch.as_micros()),
+            wall: machine_time().0,
             began: Instant::now(),
             speed,
             ahead: Arc::default(),
@@ -126,8 +135,43 @@ impl Clock {
     /// Whether the machine's clock, which was not believed, is right again; from now on it is believed.
     #[must_use]
     pub fn is_right_again(&self) -> bool {
-        let wall = Timestamp(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()));
-        self.is_right(wall)
+        self.is_right(machine_time())
+    }
+
+    /// Catches up with the machine's clock until `stop`, where the process started with a wrong one or slept.
+    pub async fn follow_machine(self, stop: CancellationToken) {
+        let mut catching_up = false;
+        let mut looks = tokio::time::interval(COMPARED);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = looks.tick() => {}
+            }
+            let behind = self.catch_up(machine_time());
+            match behind {
+                Some(behind) if !catching_up => {
+                    let behind_s = behind.0;
+                    tracing::warn!(behind_s, "the machine's clock was set forward; the cluster's clock catches up");
+                }
+                None if catching_up => tracing::info!("the cluster's clock has caught up with the machine's"),
+                _ => {}
+            }
+            catching_up = behind.is_some();
+        }
+    }
+
+    /// Catches up with a part of what has passed since the last comparison. Returns how far this clock is behind the
+    /// machine's, `None` where it is not or does not follow it.
+    fn catch_up(&self, machine: Timestamp) -> Option<Seconds> {
+        let follows = self.speed == Speed::REAL && self.doubted().is_none();
+        let behind = machine.since(self.now());
+        if !follows || behind.0 <= FOLLOWED_FROM.0 || behind.0 > FOLLOWED_TO.0 {
+            return None;
+        }
+        let step = behind.0.min(COMPARED.as_secs_f64() * CATCHING_UP);
+        self.ahead.fetch_add((step * 1e6) as i64, Ordering::Relaxed);
+        Some(behind)
     }
 
     fn is_right(&self, wall: Timestamp) -> bool {
@@ -138,6 +182,10 @@ impl Clock {
         }
         right
     }
+}
+
+fn machine_time() -> Timestamp {
+    Timestamp(micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()))
 }
 
 fn micros(value: u128) -> i64 {
@@ -176,6 +224,35 @@ mod tests {
         let right = stored + Seconds(3_600.0);
         assert!(clock.is_right(right) && clock.doubted().is_none());
         assert!(clock.now() >= right && clock.now() < right + Seconds(60.0));
+    }
+
+    #[test]
+    fn a_clock_that_started_wrong_catches_up_and_jumps_nowhere() {
+        let clock = Clock::new(Speed::REAL);
+        let hour = Seconds(3_600.0);
+        let started = clock.now();
+        let mut behind = clock.catch_up(started + hour).unwrap();
+        assert!((behind.0 - hour.0).abs() < 60.0, "{behind:?}");
+        assert!(clock.now() < started + Seconds(60.0), "it takes a fifth of what passes");
+        for _ in 0..20_000 {
+            let Some(rest) = clock.catch_up(started + hour) else { break };
+            assert!(rest.0 <= behind.0);
+            behind = rest;
+        }
+        let now = clock.now();
+        assert!(now >= started + hour - FOLLOWED_FROM && now < started + hour + Seconds(60.0), "{now}");
+    }
+
+    #[test]
+    fn small_corrections_mistakes_and_the_past_are_not_followed() {
+        let clock = Clock::new(Speed::REAL);
+        for ahead in [-3_600.0, 3.0, 400.0 * 86_400.0] {
+            assert_eq!(clock.catch_up(clock.now() + Seconds(ahead)), None, "{ahead}");
+        }
+        clock.hold_at(clock.now() - Seconds(86_400.0));
+        assert_eq!(clock.catch_up(clock.now() + Seconds(3_600.0)), None, "one that is doubted is not followed");
+        let fast = Clock::new(Speed::try_new(60.0).unwrap());
+        assert_eq!(fast.catch_up(fast.now() + Seconds(3_600.0)), None, "emulated time has no machine's");
     }
 
     #[test]

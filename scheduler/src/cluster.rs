@@ -23,6 +23,10 @@ use crate::shown::{Show, Shown};
 use crate::store::Store;
 use crate::troubles::Troubles;
 
+/// What answers and `/readyz` say while Postgres has no room.
+pub(crate) const DISK_FULL: &str =
+    "the disk of Postgres is full: nothing is stored until there is room; training goes on";
+
 /// Longest wait for the answer to a request; its outcome is unknown to the caller after that.
 const REQUEST_DEADLINE: Duration = Duration::from_secs(20);
 
@@ -69,6 +73,9 @@ pub enum RequestError {
     /// The loop is loading, lost its term or stops. Whether the request was done is unknown if it was under way.
     #[error("the scheduler is unavailable")]
     Unavailable,
+    /// Nothing can be stored until there is room. Whether the request was done is unknown if it was under way.
+    #[error("{}", DISK_FULL)]
+    DiskFull,
     /// No answer in time; whether the request was done is unknown.
     #[error("the scheduler did not answer in time")]
     TimedOut,
@@ -169,20 +176,29 @@ impl Cluster {
         show: Option<Show>,
     ) -> Result<(Reply, Option<Shown>), RequestError> {
         if !self.ready() {
-            return Err(RequestError::Unavailable);
+            return Err(self.unavailable());
         }
         let (reply, answer) = oneshot::channel();
         self.inbox.try_send(Input::request(actor, body, Asker::new(reply, show, audit::origin()))).map_err(
             |error| match error {
                 mpsc::error::TrySendError::Full(_) => RequestError::Busy,
-                mpsc::error::TrySendError::Closed(_) => RequestError::Unavailable,
+                mpsc::error::TrySendError::Closed(_) => self.unavailable(),
             },
         )?;
         match tokio::time::timeout(REQUEST_DEADLINE, answer).await {
             Err(_) => Err(RequestError::TimedOut),
-            Ok(Err(_)) => Err(RequestError::Unavailable),
+            Ok(Err(_)) => Err(self.unavailable()),
             Ok(Ok(reply)) => Ok(reply),
         }
+    }
+
+    fn unavailable(&self) -> RequestError {
+        if self.store.disk().is_full() { RequestError::DiskFull } else { RequestError::Unavailable }
+    }
+
+    /// Says why this server does not lead, as far as its operator can do something about it.
+    pub(crate) fn why_not_leading(&self) -> &'static str {
+        if self.store.disk().is_full() { DISK_FULL } else { "the scheduler does not lead at the moment" }
     }
 
     /// The newest committed snapshot.
@@ -342,6 +358,12 @@ impl Cluster {
     /// Whether nobody else can lead now.
     pub(crate) fn holds_the_lead(&self) -> bool {
         self.outlook.lease.stands()
+    }
+
+    /// Returns since when another server may lead, and how long ago that was in wall time. The snapshot is as of then.
+    pub(crate) fn lead_ended(&self) -> (Timestamp, Duration) {
+        let ago = self.outlook.lease.over_for();
+        (self.ago(ago), ago)
     }
 
     /// Who leads, and how old what is shown here is, while that is another server.

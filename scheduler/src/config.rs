@@ -64,12 +64,16 @@ pub struct Retention {
     pub plans: Seconds,
     /// What was in which state when, the cluster's figures minute by minute, and what webhooks were told.
     pub history: Seconds,
+    /// Jobs that have ended, with what they held, saved and taught: usage is reported from them.
+    pub jobs: Seconds,
+    /// The event log.
+    pub events: Seconds,
 }
 
 impl Default for Retention {
     fn default() -> Self {
         let days = |days: f64| Seconds(days * 86_400.0);
-        Self { plan_inputs: days(7.0), plans: days(90.0), history: days(90.0) }
+        Self { plan_inputs: days(7.0), plans: days(90.0), history: days(90.0), jobs: days(400.0), events: days(400.0) }
     }
 }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::lease::Lease;
-use crate::store::{KnownServer, Server, Store, StoreError, former, tell_and_ask, tell_of_the_end};
+use crate::store::{DiskState, KnownServer, Server, Store, StoreError, former, tell_and_ask, tell_of_the_end};
 
 /// The advisory lock's number within the database ("headway" in ASCII).
 pub(crate) const LOCK: i64 = 0x68_65_61_64_77_61_79;
@@ -62,6 +62,8 @@ struct Lock {
     /// As it tells of itself.
     server: Arc<Server>,
     held: Arc<Mutex<Option<PgConnection>>>,
+    /// Of the store that is led.
+    disk: DiskState,
 }
 
 /// A term that has begun, and what becomes of the lock while it lasts.
@@ -107,7 +109,8 @@ impl Leader {
 
     pub(crate) fn with_session(options: PgConnectOptions, session: Duration) -> Self {
         let (lease, server, held) = (Lease::of(session), Arc::default(), Arc::default());
-        Self { lock: Lock { options, session, lease, server, held }, keeper: None, stands_by: false }
+        let lock = Lock { options, session, lease, server, held, disk: DiskState::default() };
+        Self { lock, keeper: None, stands_by: false }
     }
 
     /// One that tells of itself, so that others can name it.
@@ -172,6 +175,7 @@ impl Leader {
 
     async fn begin_within(&mut self, patience: Duration, store: &Store) -> Result<Lead, LeaderError> {
         self.keeper = None;
+        self.lock.disk = store.disk().clone();
         self.lock.hold(patience, None).await?;
         let former = self.lock.former().await.map_err(LeaderError::Lock)?;
         let begun = tokio::time::timeout(TERM_TIME, store.begin_term_of(Some(self.lock.server.id))).await;
@@ -255,6 +259,9 @@ impl Lock {
                 Ok(_) => (Hold::Held, self.session / BEATS),
                 Err(LeaderError::AnotherLeads) => (Hold::Lost, RETRY),
                 Err(error) => {
+                    if let LeaderError::Lock(error) = &error {
+                        self.disk.note_error(error);
+                    }
                     tracing::warn!(error = &error as &dyn std::error::Error, "Postgres does not answer");
                     (Hold::Away, RETRY)
                 }

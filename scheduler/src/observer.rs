@@ -24,6 +24,8 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// Plans that are pruned at a time: each may be a megabyte, and observations wait meanwhile.
 const PLANS_AT_A_TIME: u32 = 100;
+/// Jobs with all that is theirs, and events, that are pruned at a time.
+const ROWS_AT_A_TIME: u32 = 1_000;
 /// Where there are more, the next go after this rest.
 const PRUNE_REST: Duration = Duration::from_secs(1);
 
@@ -89,6 +91,7 @@ impl Writer {
         writes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut prunes = tokio::time::interval(PRUNE_EVERY);
         let mut plans = tokio::time::interval(PRUNE_EVERY);
+        let mut rows = tokio::time::interval(PRUNE_EVERY);
         loop {
             tokio::select! {
                 observation = self.observations.recv() => match observation {
@@ -100,6 +103,7 @@ impl Writer {
                     true => self.prune().await,
                     false => prunes.reset_after(PRUNE_REST),
                 },
+                _ = rows.tick() => if !self.lease.stands() || self.prune_rows().await { rows.reset_after(PRUNE_REST) },
                 _ = plans.tick() => if !self.lease.stands() || self.prune_plans().await { plans.reset_after(PRUNE_REST) },
             }
         }
@@ -130,6 +134,17 @@ impl Writer {
         tell(self.store.prune_transitions(now - self.retention.history), "history not pruned").await;
         tell(self.store.prune_deliveries(now - self.retention.history), "deliveries not pruned").await;
         tell(self.store.prune_sessions(now), "browser sessions not pruned").await;
+    }
+
+    /// Prunes some of the jobs and events that are past their time, oldest first; true where there may be more.
+    async fn prune_rows(&self) -> bool {
+        let now = self.clock.now();
+        let jobs = self.store.prune_jobs(now - self.retention.jobs, ROWS_AT_A_TIME);
+        let jobs = tell(jobs, "jobs not pruned").await;
+        let events = self.store.prune_events(now - self.retention.events, ROWS_AT_A_TIME);
+        let events = tell(events, "events not pruned").await;
+        let all = Some(u64::from(ROWS_AT_A_TIME));
+        jobs == all || events == all
     }
 
     /// Some of the plans that are past their time, oldest first; true where there may be more.

@@ -31,6 +31,9 @@ const POLL: Duration = Duration::from_millis(10);
 const WATCH: Duration = Duration::from_millis(300);
 /// Between attempts to start it again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LOG: &str = "postgres.log";
+/// A longer log takes the place of the former one.
+const LONGEST_LOG: u64 = 8 << 20;
 /// The processes of a killed server may outlive it by moments, and no other starts on its data until they are gone.
 const PREDECESSOR_DEADLINE: Duration = Duration::from_secs(10);
 
@@ -125,10 +128,11 @@ impl PrivatePostgres {
     pub async fn keep(&mut self) -> Infallible {
         loop {
             tokio::time::sleep(WATCH).await;
+            self.bound_log();
             if self.lives() {
                 continue;
             }
-            let log = self.root.join("postgres.log");
+            let log = self.root.join(LOG);
             tracing::error!(log = %log.display(), "Postgres has ended and is started again");
             let mut pause = WATCH;
             while let Err(error) = self.revive().await {
@@ -223,7 +227,8 @@ impl PrivatePostgres {
 
     fn spawn(&self) -> Result<Child, PostgresError> {
         let program = self.bin.join("postgres");
-        let log = self.root.join("postgres.log");
+        let log = self.root.join(LOG);
+        self.bound_log();
         let output = fs::OpenOptions::new().create(true).append(true).open(&log).map_err(prepare(&log))?;
         let errors = output.try_clone().map_err(prepare(&log))?;
         let mut command = Command::new(&program);
@@ -234,6 +239,12 @@ impl PrivatePostgres {
         // A process group of its own: an interrupt from the terminal is for Headway, which stops Postgres last.
         command.process_group(0).stdin(Stdio::null()).stdout(output).stderr(errors);
         self.as_owner(command).spawn().map_err(|source| PostgresError::Run { program, source })
+    }
+
+    fn bound_log(&self) {
+        if let Err(error) = rotate(&self.root.join(LOG), LONGEST_LOG) {
+            tracing::debug!(%error, "the log of Postgres is not rotated");
+        }
     }
 
     fn as_owner(&self, mut command: Command) -> Command {
@@ -261,7 +272,7 @@ impl PrivatePostgres {
 
     /// Why it ended, from its log.
     fn last_words(&self) -> String {
-        let log = fs::read_to_string(self.root.join("postgres.log")).unwrap_or_default();
+        let log = fs::read_to_string(self.root.join(LOG)).unwrap_or_default();
         log.lines().rev().find(|line| line.contains("FATAL")).unwrap_or_default().to_owned()
     }
 
@@ -276,6 +287,31 @@ impl PrivatePostgres {
         }
         connection.close().await.map_err(PostgresError::Database)
     }
+}
+
+/// Moves what a log holds to `<log>.1` where it is longer than this. The process that writes it keeps it open to append,
+/// so the file stays and is emptied; lines that are written in between are lost.
+fn rotate(log: &Path, longest: u64) -> std::io::Result<()> {
+    match fs::metadata(log) {
+        Ok(known) if known.len() > longest => {}
+        Ok(_) => return Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    }
+    let mut former = log.as_os_str().to_owned();
+    former.push(".1");
+    fs::copy(log, former)?;
+    fs::OpenOptions::new().write(true).open(log)?.set_len(0)
+}
+
+/// Reads a database URL. An address of IPv6 stands in brackets there (RFC 3986), and without them where one connects.
+pub fn database_options(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
+    let options: PgConnectOptions = url.parse()?;
+    let address = options.get_host().strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    Ok(match address.map(str::to_owned) {
+        Some(address) => options.host(&address),
+        None => options,
+    })
 }
 
 /// Whether Postgres refused to start only because the one before it is not quite gone.
@@ -341,6 +377,33 @@ mod tests {
     use super::*;
 
     const BOTH: &[&str] = &["initdb", "postgres"];
+
+    #[test]
+    fn a_long_log_is_kept_once_and_written_on() {
+        use std::io::Write as _;
+        let dir = tempfile::tempdir().unwrap();
+        let (log, former) = (dir.path().join("log"), dir.path().join("log.1"));
+        rotate(&log, 10).unwrap();
+        assert!(!former.exists(), "there is no log yet");
+        let mut writer = fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        for round in 0..3 {
+            writer.write_all(b"0123456789").unwrap();
+            rotate(&log, 10).unwrap();
+            assert_eq!(fs::read(&log).unwrap(), b"0123456789", "{round}");
+            writer.write_all(b"A").unwrap();
+            rotate(&log, 10).unwrap();
+            assert_eq!((fs::read(&log).unwrap(), fs::read(&former).unwrap()), (vec![], b"0123456789A".to_vec()));
+        }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_stands_in_brackets() {
+        let host = |url: &str| database_options(url).unwrap().get_host().to_owned();
+        assert_eq!(host("postgres://ada@[::1]:5433/headway"), "::1");
+        assert_eq!(host("postgres://ada@[2001:db8::7]/headway"), "2001:db8::7");
+        assert_eq!(host("postgres://ada@db.example/headway"), "db.example");
+        assert_eq!(host("postgres://ada@192.0.2.1:5433/headway"), "192.0.2.1");
+    }
 
     #[test]
     fn without_postgres_one_is_told_where_it_was_looked_for_and_what_to_install() {

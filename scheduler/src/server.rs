@@ -45,6 +45,7 @@ use crate::grpc::{Admission, Gateway, Sessions};
 use crate::http::{Cookies, Enrolment, HttpState, router};
 use crate::leader::Leader;
 use crate::oidc::Provider;
+use crate::postgres::database_options;
 use crate::secrets::{Keyring, KeyringError};
 use crate::store::{SecretsKeyError, Store, StoreError};
 use crate::webhooks::{self, Messenger, Trials};
@@ -104,8 +105,6 @@ pub enum ServerError {
     Agents(#[source] tonic::transport::Error),
     #[error("serving people")]
     Http(#[source] std::io::Error),
-    #[error("making ready to call webhooks")]
-    Webhooks(#[source] reqwest::Error),
     #[error("making ready to ask the identity provider")]
     Oidc(#[source] reqwest::Error),
     #[error("reading entropy")]
@@ -134,7 +133,7 @@ pub async fn serve_reporting(
     let hang_up = signal(SignalKind::hangup());
     let files = raise_open_files();
     let metrics = config.metrics.then(crate::metrics::install).transpose().map_err(ServerError::Metrics)?;
-    let options: PgConnectOptions = config.database_url.parse().map_err(ServerError::DatabaseUrl)?;
+    let options: PgConnectOptions = database_options(&config.database_url).map_err(ServerError::DatabaseUrl)?;
     let options = options.application_name("headway");
     let keyring = match &config.secrets_key {
         None => None,
@@ -153,6 +152,7 @@ pub async fn serve_reporting(
     store.check_secrets_keys().await??;
     let clock = Clock::new(config.speed);
     let clock = if config.trust_clock { clock.trusted() } else { clock };
+    let followed = clock.clone();
     for token in &config.tokens {
         if !store.ensure_token(&token.name, token.scope, &token.secret, clock.now()).await? {
             tracing::warn!(token = token.name, scope = %token.scope, "token of the configuration was revoked and opens nothing; write another secret to its file");
@@ -189,7 +189,7 @@ pub async fn serve_reporting(
     let mut ready = started.cluster.readiness();
     // Fails only if a provider is installed already, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let messenger = Messenger::new(config.webhook_networks).map_err(ServerError::Webhooks)?;
+    let messenger = Messenger::new(config.webhook_networks);
     let (outbox, inbox, told) = (started.cluster.clone(), started.inbox.clone(), started.inbox.clone());
     let admission = Admission::by_certificate(authorities.clone(), takes_tokens);
     let admitting = (started.cluster.standing(), admission);
@@ -208,6 +208,7 @@ pub async fn serve_reporting(
     let leads = started.leading.is_some();
     let stop = shutdown.child_token();
     let mut parts = Parts::new(stop.clone());
+    parts.run("clock", followed.follow_machine(stop.clone()));
     parts.run("loop", started.driver.run(started.leading, stop.clone()));
     if leads {
         // The loop has its engine already.

@@ -3,9 +3,11 @@
 
 mod arrays;
 mod backup;
+mod commits;
 mod dependencies;
 mod goodput;
 mod postgres;
+mod retention;
 mod series;
 mod server;
 mod store;

@@ -101,6 +101,12 @@ pub struct Server {
     /// Days for which the past can be asked for: what was in which state.
     #[arg(long, default_value_t = 90.0, value_parser = days)]
     pub history_days: f64,
+    /// Days that jobs are kept after their end, with their allocations and checkpoint records. Usage reports need them.
+    #[arg(long, default_value_t = 400.0, value_parser = days)]
+    pub job_days: f64,
+    /// Days that the event log is kept.
+    #[arg(long, default_value_t = 400.0, value_parser = days)]
+    pub event_days: f64,
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
     #[arg(long, default_value = "1", value_parser = speed)]
     pub speed: Speed,
@@ -242,6 +248,8 @@ impl Server {
                 plan_inputs: Seconds(self.plan_input_days * 86_400.0),
                 plans: Seconds(self.plan_days * 86_400.0),
                 history: Seconds(self.history_days * 86_400.0),
+                jobs: Seconds(self.job_days * 86_400.0),
+                events: Seconds(self.event_days * 86_400.0),
             },
             tokens,
             site,

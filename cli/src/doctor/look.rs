@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use chrono::Utc;
 use headway_api::client::{Client, ClientError};
+use headway_scheduler::postgres::database_options;
 use headway_scheduler::store::Checkup;
 use headway_scheduler::{Keyring, PrivatePostgres};
 
@@ -98,7 +99,7 @@ async fn database(places: &Places) -> Vec<Finding> {
         let advice = "start `headway up` or `headway server`; postgres/postgres.log says why it ended";
         return vec![Finding::fail("database", "the private Postgres does not run", advice)];
     };
-    let Ok(options) = url.parse() else {
+    let Ok(options) = database_options(&url) else {
         return vec![Finding::fail("database", "the database URL cannot be read", "postgres://USER@HOST/DATABASE")];
     };
     let before = Utc::now();

@@ -13,5 +13,5 @@ mod write;
 pub use file::{BackupFile, FileError};
 pub use manifest::Manifest;
 pub use programs::ProgramError;
-pub use restore::{RestoreError, Restored, restore};
+pub use restore::{RestoreError, Restored, is_unfinished, restore};
 pub use write::{BackupError, write};

@@ -36,8 +36,8 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// `url`: as sqlx and libpq take it.
-    pub fn start(name: &'static str, url: &str, arguments: &[String]) -> Result<Self, ProgramError> {
+    /// `url`: as sqlx and libpq take it. `session`: the name by which Postgres knows its session.
+    pub fn start(name: &'static str, session: &str, url: &str, arguments: &[String]) -> Result<Self, ProgramError> {
         let path = find_dumpers().map_err(ProgramError::NotInstalled)?.join(name);
         let failed = |source| ProgramError::Run { program: path.clone(), source };
         let complaints = tempfile::tempfile().map_err(failed)?;
@@ -45,6 +45,7 @@ impl Program {
             .args(arguments)
             .envs(environment(url).ok_or(ProgramError::Url)?)
             .env("LC_ALL", "C")
+            .env("PGAPPNAME", session)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(complaints.try_clone().map_err(failed)?)
@@ -78,7 +79,9 @@ fn environment(url: &str) -> Option<BTreeMap<&'static str, String>> {
             variables.insert(name, value);
         }
     };
-    set("PGHOST", decoded(url.host_str().unwrap_or_default()));
+    let host = url.host_str().unwrap_or_default();
+    // libpq takes an address of IPv6 without the brackets that it has in a URL.
+    set("PGHOST", decoded(host.trim_start_matches('[').trim_end_matches(']')));
     set("PGPORT", url.port().map(|port| port.to_string()).unwrap_or_default());
     set("PGUSER", decoded(url.username()));
     set("PGPASSWORD", decoded(url.password().unwrap_or_default()));
@@ -145,6 +148,7 @@ mod tests {
         assert_eq!(variables(url), expected);
         let socket = "postgresql://headway@localhost/headway?host=%2Ftmp%2Fpg";
         assert_eq!(variables(socket), ["PGDATABASE=headway", "PGHOST=/tmp/pg", "PGUSER=headway"]);
+        assert!(variables("postgres://ada@[::1]:5433/headway").contains(&"PGHOST=::1".to_owned()));
         assert!(environment("mysql://x").is_none() && environment("nonsense").is_none());
     }
 }

@@ -9,6 +9,7 @@ use tokio::io::AsyncReadExt as _;
 use super::file::{PIECE, Unfinished};
 use super::manifest::Manifest;
 use super::programs::{Program, ProgramError};
+use crate::postgres::database_options;
 use crate::store::{HeldSnapshot, StoreError};
 
 /// Why there is no backup. Nothing of it is left behind.
@@ -45,7 +46,7 @@ pub async fn write(
         std::io::ErrorKind::AlreadyExists => BackupError::Exists(file.to_owned()),
         _ => BackupError::Write { path: file.to_owned(), source },
     };
-    let options: PgConnectOptions = database_url.parse().map_err(BackupError::DatabaseUrl)?;
+    let options: PgConnectOptions = database_options(database_url).map_err(BackupError::DatabaseUrl)?;
     if file.try_exists().map_err(failed)? {
         return Err(BackupError::Exists(file.to_owned()));
     }
@@ -55,7 +56,7 @@ pub async fn write(
     let arguments = ["--format=custom", "--compress=1", "--no-owner", "--no-privileges", "--no-password"];
     let snapshot = format!("--snapshot={}", held.id);
     let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).chain([snapshot]).collect();
-    let mut dump = Program::start("pg_dump", database_url, &arguments)?;
+    let mut dump = Program::start("pg_dump", "headway admin backup", database_url, &arguments)?;
     let mut output = dump.child.stdout.take().expect("its output is piped");
     let mut piece = vec![0; PIECE];
     loop {

@@ -46,6 +46,9 @@ pub use veiled::Veils;
 use welcome::Guest;
 pub use welcome::Live;
 
+/// How the verbs of events begin that say who is a member of a project.
+const MEMBER_EVENTS: &str = "project.member_";
+
 /// What each route does, by its path and method; `None`: nobody has said it, so nobody may.
 pub struct Routes(BTreeMap<(String, Method), (String, Option<Act>)>);
 
@@ -205,10 +208,18 @@ async fn permit(
             let Some(id) = id else { return caller.has_scope(act) };
             if path.starts_with("/api/v1/arrays/") {
                 let array = lookup::array(&state.cluster, ArrayId(id)).await?;
-                return caller.may_with_array(act, &state.cluster.view(), &array);
+                let permitted = caller.may_with_array(act, &state.cluster.view(), &array);
+                if permitted.as_ref().is_err_and(is_hidden) && state.cluster.view().arrays.contains_key(&array.id) {
+                    lookup::look_in_vain_for_array(&state.cluster).await?;
+                }
+                return permitted;
             }
             let job = lookup::record(&state.cluster, JobId(id)).await?;
-            caller.may_with_job(act, &state.cluster.view(), &job)
+            let permitted = caller.may_with_job(act, &state.cluster.view(), &job);
+            if permitted.as_ref().is_err_and(is_hidden) && state.cluster.view().jobs.contains_key(&job.id) {
+                lookup::look_in_vain_for_job(&state.cluster).await?;
+            }
+            permitted
         }
         Act::SeeMembers | Act::NameMembers => match param("project") {
             Some(project) => caller.may_in(act, &state.cluster.view(), &project),
@@ -231,6 +242,12 @@ async fn permit(
         | Act::ReadAudit
         | Act::KeepAuthorities => caller.may(act),
     }
+}
+
+/// Whether a refusal says that there is nothing. It must take as long as where there is nothing indeed, which only the
+/// store knows.
+fn is_hidden(refusal: &Problem) -> bool {
+    refusal.status() == StatusCode::NOT_FOUND
 }
 
 /// What a list shows of a job to its reader.
@@ -325,9 +342,10 @@ impl Principal {
         view.projects.keys().all(|project| self.sees(view, project, "") == Seen::Whole)
     }
 
-    /// Leaves out the events of jobs that are not this reader's to read.
+    /// Leaves out the events of jobs that are not this reader's to read, and of members whom it may not see.
     pub async fn keep_readable(&self, cluster: &Cluster, events: &mut Vec<EventRecord>) -> Result<(), StoreError> {
         let view = cluster.view();
+        events.retain(|event| !event.verb.starts_with(MEMBER_EVENTS) || self.may_see_members_of(&view, event));
         if self.sees_all(&view) {
             return Ok(());
         }
@@ -337,6 +355,16 @@ impl Principal {
         };
         events.retain(|event| event.job.as_ref().is_none_or(readable));
         Ok(())
+    }
+
+    /// Whether this reader may know who became or ceased to be a member. Of a project that is gone nobody can tell any
+    /// more whether it was private.
+    fn may_see_members_of(&self, view: &View, event: &EventRecord) -> bool {
+        let project = event.detail.get("project").filter(|project| view.projects.contains_key(*project));
+        match project {
+            Some(project) => self.may_in(Act::SeeMembers, view, project).is_ok(),
+            None => self.scope() >= Act::SeeMembers.rule().anywhere,
+        }
     }
 
     fn standing(&self, view: &View, project: &str, owner: Option<&str>) -> Standing {

@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use headway_api::v1;
 use headway_engine::record::{Array, EventRecord, Job, PlanRecord};
 use headway_types::{ArrayId, JobId, NodeId, PlanId, Seconds, Timestamp};
+use uuid::Uuid;
 
 use super::problem::Problem;
 use super::{conversions, waiting};
@@ -46,6 +47,16 @@ pub fn no_array(id: ArrayId) -> Problem {
 
 async fn stored(cluster: &Cluster, id: JobId) -> Result<Job, Problem> {
     cluster.store().job(id).await?.ok_or_else(|| no_job(id))
+}
+
+/// Takes as long as a look-up of a job that there is not.
+pub async fn look_in_vain_for_job(cluster: &Cluster) -> Result<(), StoreError> {
+    cluster.store().job(JobId(Uuid::nil())).await.map(|_| ())
+}
+
+/// Takes as long as a look-up of an array that there is not.
+pub async fn look_in_vain_for_array(cluster: &Cluster) -> Result<(), StoreError> {
+    cluster.store().arrays_among(&[ArrayId(Uuid::nil())]).await.map(|_| ())
 }
 
 /// Project and owner of jobs, live and ended; of one that is not known nothing.

@@ -9,7 +9,7 @@ use headway_engine::outcome::Refusal;
 use headway_engine::record::QuotaKind;
 
 use super::limits;
-use crate::cluster::{LogError, RequestError};
+use crate::cluster::{DISK_FULL, LogError, RequestError};
 use crate::store::StoreError;
 
 /// What a client should wait before it asks again.
@@ -130,6 +130,7 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Fenced { .. } => Self::unavailable("another scheduler leads now"),
+            StoreError::DiskFull { .. } => Self::unavailable(DISK_FULL),
             error => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "store did not answer a reader");
                 Self::unavailable("the store does not answer")
@@ -141,7 +142,9 @@ impl From<StoreError> for Problem {
 impl From<RequestError> for Problem {
     fn from(error: RequestError) -> Self {
         match error {
-            RequestError::Busy | RequestError::Unavailable => Self::unavailable(error.to_string()),
+            RequestError::Busy | RequestError::Unavailable | RequestError::DiskFull => {
+                Self::unavailable(error.to_string())
+            }
             RequestError::TimedOut => {
                 let problem = Self::new(StatusCode::GATEWAY_TIMEOUT, "timed_out", error.to_string());
                 Self { retry_after: Some(RETRY), ..problem }

@@ -29,7 +29,7 @@ pub async fn readyz(State(state): State<HttpState>) -> Response {
     } else if state.cluster.ready() {
         (StatusCode::OK, in_words(&state)).into_response()
     } else {
-        Problem::unavailable("the scheduler does not lead yet").into_response()
+        Problem::unavailable(state.cluster.why_not_leading()).into_response()
     }
 }
 

@@ -1,11 +1,15 @@
 //! What a server answers while another leads: reads, of the rows as they were a moment ago, each with their age. What changes something, and what
-//! only the leader's agents and loop know, is the leader's: it is refused before anything is done, with the leader's address.
+//! only the leader's agents and loop know, is the leader's: it is refused before anything is done, with the leader's address. A server that
+//! led and does not know yet who leads now answers the same way.
+
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use chrono::SecondsFormat;
+use headway_types::Timestamp;
 
 use super::HttpState;
 use super::conversions::time;
@@ -21,22 +25,31 @@ pub async fn checked(State(state): State<HttpState>, request: Request, next: Nex
     if !request.uri().path().starts_with("/api/v1/") {
         return next.run(request).await;
     }
+    let leaders = is_the_leaders(request.method(), request.uri().path());
     let Some(standing) = state.cluster.stands_by() else {
-        // As after this process was stopped for a while: who leads now it is about to find out.
-        if changes(request.method()) && !state.cluster.holds_the_lead() {
-            return Problem::unavailable("the scheduler does not lead at the moment").into_response();
+        if state.cluster.holds_the_lead() {
+            return next.run(request).await;
         }
-        return next.run(request).await;
+        // As after this process was stopped for a while: it is about to find out who leads now.
+        if leaders {
+            return Problem::unavailable(state.cluster.why_not_leading()).into_response();
+        }
+        let (as_of, age) = state.cluster.lead_ended();
+        return as_read(next.run(request).await, as_of, age);
     };
-    if is_the_leaders(request.method(), request.uri().path()) {
+    if leaders {
         return not_leading(&standing).into_response();
     }
-    let mut response = next.run(request).await;
+    as_read(next.run(request).await, standing.as_of, standing.age())
+}
+
+/// Says how old the rows are that an answer was made from.
+fn as_read(mut response: Response, as_of: Timestamp, age: Duration) -> Response {
     let headers = response.headers_mut();
     headers.insert(STANDBY, HeaderValue::from_static("true"));
-    let as_of = time(standing.as_of).to_rfc3339_opts(SecondsFormat::Millis, true);
+    let as_of = time(as_of).to_rfc3339_opts(SecondsFormat::Millis, true);
     headers.extend(HeaderValue::from_str(&as_of).ok().map(|as_of| (AS_OF, as_of)));
-    let age = format!("{:.1}", standing.age().as_secs_f64());
+    let age = format!("{:.1}", age.as_secs_f64());
     headers.extend(HeaderValue::from_str(&age).ok().map(|age| (AGE, age)));
     response
 }

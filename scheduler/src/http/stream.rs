@@ -210,15 +210,30 @@ impl Following {
         }
     }
 
-    /// Events of the log that were not told; `reset` where there are too many or the log cannot be read.
+    /// Events of the log that were not told. `reset` where there are too many, where the log cannot be read, and where
+    /// it has not what the reader knows: the events after that were pruned, or a restore undid what the reader heard.
     async fn missed(&mut self) -> Vec<Event> {
         let filter = EventFilter { after: Some(self.last), limit: RESUME_AT_MOST, ..EventFilter::default() };
-        match self.cluster.store().events(&filter).await {
-            Ok(page) if page.next.is_none() => {
-                self.last = page.items.last().map_or(self.last, |record| record.seq);
-                self.logged(page.items).await
+        let page = match self.cluster.store().events(&filter).await {
+            Ok(page) if page.next.is_none() => page,
+            _ => return vec![reset()],
+        };
+        match (page.items.first(), page.items.last()) {
+            (Some(first), Some(last)) => {
+                let pruned = first.seq > self.last + 1;
+                self.last = last.seq;
+                let mut told = if pruned { vec![reset()] } else { Vec::new() };
+                told.extend(self.logged(page.items).await);
+                told
             }
-            _ => vec![reset()],
+            _ => match newest_event(&self.cluster).await {
+                Ok(newest) if newest < self.last => {
+                    self.last = newest;
+                    vec![reset()]
+                }
+                Ok(_) => Vec::new(),
+                Err(_) => vec![reset()],
+            },
         }
     }
 

@@ -21,6 +21,7 @@ mod pages;
 mod past;
 mod people;
 mod quotas;
+mod round_trips;
 mod rounds;
 mod rules;
 mod secrets;
@@ -167,7 +168,7 @@ impl Served {
         let cluster = started.cluster.clone();
         let cookies = Cookies::new(store.identity().await.unwrap(), false);
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let trials = Trials::new(Messenger::new(vec!["127.0.0.1".parse().unwrap()]).unwrap());
+        let trials = Trials::new(Messenger::new(vec!["127.0.0.1".parse().unwrap()]));
         let router = router(HttpState::new(started.cluster, cookies, "abc1234, 2026-11-22", None, trials));
         Self { router, store, options, cluster, inbox: started.inbox, shutdown }
     }

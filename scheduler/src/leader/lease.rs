@@ -36,6 +36,12 @@ impl Lease {
         Instant::now() < self.until()
     }
 
+    /// How long it has not stood.
+    #[must_use]
+    pub fn over_for(&self) -> Duration {
+        Instant::now().saturating_duration_since(self.until())
+    }
+
     /// Returns when what is said now is the last that it counts by.
     pub(super) async fn over(&self) {
         tokio::time::sleep_until(self.until()).await;

@@ -218,9 +218,10 @@ impl Store {
     }
 }
 
-pub(super) async fn insert_deeds(connection: &mut PgConnection, deeds: &[&Deed]) -> Result<(), sqlx::Error> {
+/// Lines of the audit as the document that a statement reads them from.
+pub(super) fn deeds_document(deeds: &[&Deed]) -> String {
     let entries: Vec<AuditEntry> = deeds.iter().map(|deed| AuditEntry::of_deed(deed)).collect();
-    insert(connection, &entries).await
+    document(&entries)
 }
 
 /// With whatever else the connection's transaction does.

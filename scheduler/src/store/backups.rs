@@ -8,7 +8,7 @@ use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
 use uuid::Uuid;
 
 use super::column::unsigned;
-use super::{MIGRATIONS, Store, StoreError};
+use super::{MIGRATIONS, Store, StoreError, restores};
 use crate::leader::LOCK;
 
 /// Tables whose rows a backup counts, by which a restore is held to it.
@@ -70,6 +70,9 @@ impl HeldSnapshot {
         let lasting = [("idle_in_transaction_session_timeout", "0"), ("statement_timeout", "0")];
         let connecting = StoreError::during("connecting to Postgres");
         let mut connection = options.clone().options(lasting).connect().await.map_err(connecting)?;
+        if let Some(restore) = restores::read_mark(&mut connection).await.map_err(failed())? {
+            return Err(StoreError::RestoreUnfinished { began_at: restore.began_at });
+        }
         if !exists(&mut connection, "cluster").await.map_err(failed())? {
             return Ok(None);
         }
@@ -100,13 +103,19 @@ impl Unled {
         Ok(taken.then_some(Self { connection }))
     }
 
-    /// Tables and their like that are not Postgres' own nor an extension's: none in an empty database.
+    pub(super) fn connection(&mut self) -> &mut PgConnection {
+        &mut self.connection
+    }
+
+    /// Tables and their like that are not Postgres' own, an extension's, nor the mark of a restore: none in an empty
+    /// database.
     pub async fn tables(&mut self) -> Result<Vec<String>, StoreError> {
         let names = sqlx::query_scalar(
             "SELECT c.oid::regclass::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
             WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
                 AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
                 AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')
+                AND c.oid IS DISTINCT FROM to_regclass('unfinished_restore')
             ORDER BY 1",
         );
         names.fetch_all(&mut self.connection).await.map_err(StoreError::during("looking for tables"))

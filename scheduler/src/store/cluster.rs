@@ -6,8 +6,8 @@ use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use super::column::{document, integer, moment, time, unsigned};
-use super::{AuditEntry, Store, StoreError, audit};
+use super::column::{integer, moment, time, unsigned};
+use super::{AuditEntry, Store, StoreError, audit, restores};
 
 /// What the cluster row says.
 pub(super) struct ClusterRow {
@@ -19,7 +19,7 @@ pub(super) struct ClusterRow {
 
 impl Store {
     /// Says that the store was restored from a backup of this moment. The next term is above `floor`, and whoever leads it waits for nodes
-    /// before it grants GPUs. The audit says so too. Returns the term that the next is above. `now`: by the clock of this machine.
+    /// before it grants GPUs. The audit says so too, and the mark of the unfinished restore goes. Returns the term that the next is above. `now`: by the clock of this machine.
     pub async fn mark_restored(&self, backup_at: Timestamp, floor: Term, now: Timestamp) -> Result<Term, StoreError> {
         let marked = self.marked_restored(backup_at, floor, now).await;
         marked.map_err(StoreError::during("raising the term of a restored database"))
@@ -36,6 +36,7 @@ impl Store {
         .await?;
         let deed = AuditEntry::restored(now, time(backup_at), Term(unsigned(term)));
         audit::insert(&mut tx, &[deed]).await?;
+        restores::remove_mark(&mut tx).await?;
         tx.commit().await?;
         Ok(Term(unsigned(term)))
     }
@@ -86,28 +87,4 @@ pub(super) struct ClusterChange<'a> {
     pub returned: bool,
     /// Newest moment of what is committed.
     pub last_at: Option<Timestamp>,
-}
-
-/// Locks the row for this transaction and changes it, if the term still is the newest; false if it is not.
-pub(super) async fn update(
-    connection: &mut PgConnection,
-    term: Term,
-    change: &ClusterChange<'_>,
-) -> Result<bool, sqlx::Error> {
-    let done = sqlx::query!(
-        "UPDATE cluster SET target_plan_id = COALESCE($2, target_plan_id), \
-         policy = COALESCE($3::text::jsonb, policy), last_event_seq = GREATEST($4, last_event_seq), \
-         last_at = GREATEST($5, last_at), term = GREATEST($6, term), \
-         restored_backup_at = CASE WHEN $7 THEN NULL ELSE restored_backup_at END WHERE term = $1",
-        integer(term.0),
-        change.target.map(|plan| plan.0),
-        change.policy.map(document),
-        change.last_event_seq.map(integer),
-        change.last_at.map(time),
-        change.term.map(|term| integer(term.0)),
-        change.returned,
-    )
-    .execute(connection)
-    .await?;
-    Ok(done.rows_affected() == 1)
 }

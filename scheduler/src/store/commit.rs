@@ -1,57 +1,63 @@
 //! One batch of changes, committed together or not at all, under the newest term only.
 
+mod guard;
+mod history;
+
+use std::time::Duration;
+
 use headway_engine::Change;
 use headway_engine::record::{
     Allocation, Array, Checkpoint, Deed, EventRecord, IdempotencyRecord, Job, Node, Notice, NoticeId, PlanRecord,
     Project, Realised, Reservation,
 };
 use headway_types::{NodeId, ReservationId, Term, Timestamp};
+use sqlx::{Connection as _, Postgres, Transaction};
 
-use super::cluster::{self, ClusterChange};
+use self::guard::Guarded;
+use self::history::History;
+use super::cluster::ClusterChange;
 use super::transitions::Transitions;
 use super::{
-    Store, StoreError, allocations, arrays, audit, checkpoints, deliveries, events, idempotency, jobs, nodes, plans,
-    projects, realised_goodput, reservations, secrets,
+    Store, StoreError, allocations, arrays, checkpoints, deliveries, nodes, plans, projects, realised_goodput,
+    reservations, secrets,
 };
+
+/// How long the beginning of a transaction is waited for on one connection, which may be dead.
+const BEGIN_TIME: Duration = Duration::from_secs(2);
+/// Connections that one commit tries.
+const CONNECTIONS: u32 = 3;
 
 impl Store {
     /// Commits the changes in one transaction. On `Fenced` and `Conflict` nothing was written; on `Database` that is
     /// unknown, and the caller must reload before it acts again.
     pub async fn commit(&self, term: Term, changes: &[Change]) -> Result<(), StoreError> {
-        let mut batch = Batch::default();
-        changes.iter().for_each(|change| batch.add(change));
-        let failed = StoreError::during;
+        let committed = self.commit_changes(term, changes).await;
+        match &committed {
+            Ok(()) => self.disk.note_room(),
+            Err(StoreError::DiskFull { .. }) => self.disk.note_full(),
+            Err(_) => {}
+        }
+        committed
+    }
 
-        let mut tx = self.writer.begin().await.map_err(failed("opening a transaction"))?;
-        // First of all, so that whoever holds an older term writes nothing and waits for nobody.
-        if !cluster::update(&mut tx, term, &batch.cluster).await.map_err(failed("checking the term"))? {
-            return Err(StoreError::Fenced { term });
+    async fn commit_changes(&self, term: Term, changes: &[Change]) -> Result<(), StoreError> {
+        let mut batch = Batch::default();
+        for change in changes {
+            batch.add(change);
         }
-        if !jobs::upsert(&mut tx, &batch.jobs).await.map_err(failed("saving jobs"))? {
-            return Err(StoreError::Conflict { row: "job" });
+        let opening = || StoreError::during("opening a transaction");
+        // The beginning of the transaction shows whether the connection lives, so no round trip is spent on that.
+        let mut error = StoreError::Unanswered;
+        for _ in 0..CONNECTIONS {
+            let mut connection = self.commits.acquire().await.map_err(opening())?;
+            match tokio::time::timeout(BEGIN_TIME, connection.begin()).await {
+                Ok(Ok(tx)) => return batch.write(tx, term).await,
+                Ok(Err(failed)) => error = opening()(failed),
+                Err(_) => error = StoreError::Unanswered,
+            }
+            connection.close_on_drop();
         }
-        arrays::upsert(&mut tx, &batch.arrays).await.map_err(failed("saving arrays"))?;
-        nodes::upsert(&mut tx, &batch.nodes).await.map_err(failed("saving nodes"))?;
-        nodes::delete(&mut tx, &batch.nodes_gone).await.map_err(failed("deleting nodes"))?;
-        plans::upsert(&mut tx, &batch.plans).await.map_err(failed("saving plans"))?;
-        projects::upsert(&mut tx, &batch.projects).await.map_err(failed("saving projects"))?;
-        projects::delete(&mut tx, &batch.projects_gone).await.map_err(failed("deleting projects"))?;
-        secrets::delete_of_projects(&mut tx, &batch.projects_gone)
-            .await
-            .map_err(failed("deleting projects' secrets"))?;
-        // A name that is free again may be taken in the same batch.
-        reservations::delete(&mut tx, &batch.reservations_gone).await.map_err(failed("deleting reservations"))?;
-        reservations::upsert(&mut tx, &batch.reservations).await.map_err(failed("saving reservations"))?;
-        allocations::upsert(&mut tx, &batch.allocations).await.map_err(failed("saving allocations"))?;
-        checkpoints::insert(&mut tx, &batch.checkpoints).await.map_err(failed("saving checkpoints"))?;
-        idempotency::insert(&mut tx, &batch.idempotency).await.map_err(failed("saving idempotency keys"))?;
-        events::insert(&mut tx, &batch.events).await.map_err(failed("saving events"))?;
-        deliveries::insert(&mut tx, &batch.notices).await.map_err(failed("saving notices"))?;
-        deliveries::give_up(&mut tx, &batch.notices_given_up).await.map_err(failed("giving notices up"))?;
-        audit::insert_deeds(&mut tx, &batch.deeds).await.map_err(failed("saving the audit"))?;
-        realised_goodput::insert(&mut tx, &batch.realised).await.map_err(failed("saving what came of predictions"))?;
-        batch.transitions.write(&mut tx).await.map_err(failed("saving transitions"))?;
-        tx.commit().await.map_err(failed("committing changes"))
+        Err(error)
     }
 }
 
@@ -80,6 +86,43 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// Tables that a submit does not touch come between the two statements for those that it does.
+    async fn write(&self, mut tx: Transaction<'_, Postgres>, term: Term) -> Result<(), StoreError> {
+        let failed = StoreError::during;
+        // First of all, so that a server with an older term writes nothing and waits for no lock.
+        let guarded = guard::write(&mut tx, term, &self.cluster, &self.jobs).await;
+        match guarded.map_err(failed("checking the term and saving jobs"))? {
+            Guarded::Written => {}
+            Guarded::Fenced => return Err(StoreError::Fenced { term }),
+            Guarded::Conflict => return Err(StoreError::Conflict { row: "job" }),
+        }
+        arrays::upsert(&mut tx, &self.arrays).await.map_err(failed("saving arrays"))?;
+        nodes::upsert(&mut tx, &self.nodes).await.map_err(failed("saving nodes"))?;
+        nodes::delete(&mut tx, &self.nodes_gone).await.map_err(failed("deleting nodes"))?;
+        plans::upsert(&mut tx, &self.plans).await.map_err(failed("saving plans"))?;
+        projects::upsert(&mut tx, &self.projects).await.map_err(failed("saving projects"))?;
+        projects::delete(&mut tx, &self.projects_gone).await.map_err(failed("deleting projects"))?;
+        secrets::delete_of_projects(&mut tx, &self.projects_gone)
+            .await
+            .map_err(failed("deleting projects' secrets"))?;
+        // A name that is free again may be taken in the same batch.
+        reservations::delete(&mut tx, &self.reservations_gone).await.map_err(failed("deleting reservations"))?;
+        reservations::upsert(&mut tx, &self.reservations).await.map_err(failed("saving reservations"))?;
+        allocations::upsert(&mut tx, &self.allocations).await.map_err(failed("saving allocations"))?;
+        checkpoints::insert(&mut tx, &self.checkpoints).await.map_err(failed("saving checkpoints"))?;
+        deliveries::insert(&mut tx, &self.notices).await.map_err(failed("saving notices"))?;
+        deliveries::give_up(&mut tx, &self.notices_given_up).await.map_err(failed("giving notices up"))?;
+        realised_goodput::insert(&mut tx, &self.realised).await.map_err(failed("saving what came of predictions"))?;
+        let history = History {
+            events: &self.events,
+            keys: &self.idempotency,
+            deeds: &self.deeds,
+            transitions: &self.transitions,
+        };
+        history::write(&mut tx, &history, &self.jobs).await.map_err(failed("saving events, keys and the audit"))?;
+        tx.commit().await.map_err(failed("committing changes"))
+    }
+
     fn add(&mut self, change: &'a Change) {
         match change {
             Change::Array(array) => self.arrays.push(array),

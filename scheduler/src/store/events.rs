@@ -1,9 +1,12 @@
 //! Table `events`: the append-only log.
 
-use headway_engine::record::EventRecord;
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use headway_engine::record::{EventRecord, Job};
 use headway_types::{JobId, NodeId, PlanId, Timestamp};
-use sqlx::PgConnection;
 use sqlx::types::Json;
+use uuid::Uuid;
 
 use super::column::{document, integer, text, time, unsigned};
 use super::{Page, Store, StoreError};
@@ -113,6 +116,21 @@ impl Store {
         Ok(rows.into_iter().map(|row| row.body.0).collect())
     }
 
+    /// Forgets the oldest events of before this moment; returns how many.
+    pub async fn prune_events(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+        let done = sqlx::query!(
+            "DELETE FROM events WHERE seq IN (
+                SELECT seq FROM events WHERE happened_at < $1 ORDER BY happened_at, seq LIMIT $2
+            )",
+            time(before),
+            i64::from(most),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning events"))?;
+        Ok(done.rows_affected())
+    }
+
     pub async fn event(&self, seq: u64) -> Result<Option<EventRecord>, StoreError> {
         let row = sqlx::query_as!(
             Row,
@@ -190,35 +208,34 @@ impl Store {
     }
 }
 
-/// Appends, after the jobs that the events are about; a number used twice fails the whole commit.
-pub(super) async fn insert(connection: &mut PgConnection, events: &[&EventRecord]) -> Result<(), sqlx::Error> {
-    if events.is_empty() {
-        return Ok(());
+/// The columns of events to be appended; a number used twice fails the whole commit.
+pub(super) struct EventColumns {
+    pub numbers: Vec<i64>,
+    pub times: Vec<DateTime<Utc>>,
+    pub verbs: Vec<String>,
+    pub jobs: Vec<Option<Uuid>>,
+    pub nodes: Vec<Option<Uuid>>,
+    pub plans: Vec<Option<Uuid>>,
+    /// Of the event's job, where the same commit writes the job. Of other jobs the row is asked.
+    pub projects: Vec<Option<String>>,
+    pub bodies: Vec<String>,
+}
+
+impl EventColumns {
+    pub fn from_events(events: &[&EventRecord], jobs: &[&Job]) -> Self {
+        let projects: BTreeMap<JobId, &str> = jobs.iter().map(|job| (job.id, job.spec.project.as_str())).collect();
+        let project = |event: &EventRecord| projects.get(&event.job?).map(|name| text(name));
+        Self {
+            numbers: events.iter().map(|event| integer(event.seq)).collect(),
+            times: events.iter().map(|event| time(event.at)).collect(),
+            verbs: events.iter().map(|event| text(&event.verb)).collect(),
+            jobs: events.iter().map(|event| event.job.map(|job| job.0)).collect(),
+            nodes: events.iter().map(|event| event.node.map(|node| node.0)).collect(),
+            plans: events.iter().map(|event| event.plan.map(|plan| plan.0)).collect(),
+            projects: events.iter().map(|event| project(event)).collect(),
+            bodies: events.iter().map(document).collect(),
+        }
     }
-    let numbers: Vec<_> = events.iter().map(|event| integer(event.seq)).collect();
-    let times: Vec<_> = events.iter().map(|event| time(event.at)).collect();
-    let verbs: Vec<_> = events.iter().map(|event| text(&event.verb)).collect();
-    let jobs: Vec<_> = events.iter().map(|event| event.job.map(|job| job.0)).collect();
-    let nodes: Vec<_> = events.iter().map(|event| event.node.map(|node| node.0)).collect();
-    let plans: Vec<_> = events.iter().map(|event| event.plan.map(|plan| plan.0)).collect();
-    let bodies: Vec<_> = events.iter().map(document).collect();
-    sqlx::query!(
-        "INSERT INTO events (seq, happened_at, verb, job_id, node_id, plan_id, project, body)
-        SELECT new.seq, new.happened_at, new.verb, new.job_id, new.node_id, new.plan_id, jobs.project, new.body::jsonb
-        FROM UNNEST($1::bigint[], $2::timestamptz[], $3::text[], $4::uuid[], $5::uuid[], $6::uuid[], $7::text[])
-            AS new (seq, happened_at, verb, job_id, node_id, plan_id, body)
-            LEFT JOIN jobs ON jobs.job_id = new.job_id",
-        &numbers,
-        &times,
-        &verbs,
-        &jobs as &[Option<uuid::Uuid>],
-        &nodes as &[Option<uuid::Uuid>],
-        &plans as &[Option<uuid::Uuid>],
-        &bodies,
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Table `idempotency_keys`: what a key made or acted on, and what was replied. The column `job_ids` holds ids of nodes, plans and reservations
 //! as well: the route says which.
 
+use chrono::{DateTime, Utc};
 use headway_engine::IdempotencyKey;
 use headway_engine::record::IdempotencyRecord;
 use headway_types::Timestamp;
@@ -35,37 +36,29 @@ impl Store {
     }
 }
 
-/// Adds rows; a key used again after it was forgotten replaces its former row.
-pub(super) async fn insert(connection: &mut PgConnection, records: &[&IdempotencyRecord]) -> Result<(), sqlx::Error> {
-    if records.is_empty() {
-        return Ok(());
+/// The columns of keys to be kept; a key used again after it was forgotten replaces its former row.
+pub(super) struct KeyColumns {
+    pub principals: Vec<String>,
+    pub routes: Vec<String>,
+    pub keys: Vec<String>,
+    pub hashes: Vec<String>,
+    pub subjects: Vec<String>,
+    pub used: Vec<DateTime<Utc>>,
+    pub replies: Vec<Option<String>>,
+}
+
+impl KeyColumns {
+    pub fn from_records(records: &[&IdempotencyRecord]) -> Self {
+        Self {
+            principals: records.iter().map(|record| text(&record.key.principal)).collect(),
+            routes: records.iter().map(|record| text(&record.key.route)).collect(),
+            keys: records.iter().map(|record| text(&record.key.key)).collect(),
+            hashes: records.iter().map(|record| text(&record.key.request_hash)).collect(),
+            subjects: records.iter().map(|record| array(&record.subjects)).collect(),
+            used: records.iter().map(|record| time(record.at)).collect(),
+            replies: records.iter().map(|record| record.reply.clone()).collect(),
+        }
     }
-    let principals: Vec<_> = records.iter().map(|record| text(&record.key.principal)).collect();
-    let routes: Vec<_> = records.iter().map(|record| text(&record.key.route)).collect();
-    let keys: Vec<_> = records.iter().map(|record| text(&record.key.key)).collect();
-    let hashes: Vec<_> = records.iter().map(|record| text(&record.key.request_hash)).collect();
-    let jobs: Vec<_> = records.iter().map(|record| array(&record.subjects)).collect();
-    let replies: Vec<_> = records.iter().map(|record| record.reply.clone()).collect();
-    let used: Vec<_> = records.iter().map(|record| time(record.at)).collect();
-    sqlx::query!(
-        "INSERT INTO idempotency_keys (principal, route, key, request_hash, job_ids, used_at, reply)
-        SELECT principal, route, key, request_hash, job_ids::uuid[], used_at, reply
-        FROM UNNEST($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::timestamptz[], $7::text[])
-            AS new (principal, route, key, request_hash, job_ids, used_at, reply)
-        ON CONFLICT (principal, route, key) DO UPDATE SET
-            request_hash = excluded.request_hash, job_ids = excluded.job_ids, used_at = excluded.used_at,
-            reply = excluded.reply",
-        &principals,
-        &routes,
-        &keys,
-        &hashes,
-        &jobs,
-        &used,
-        &replies as &[Option<String>],
-    )
-    .execute(connection)
-    .await?;
-    Ok(())
 }
 
 /// A list of ids as Postgres writes an array: arrays of arrays of different lengths cannot be parameters.

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
 use headway_engine::record::{Awaited, Dependency, Job};
-use headway_types::{ArrayId, JobId, JobStateKind};
+use headway_types::{ArrayId, JobId, JobStateKind, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -329,6 +330,37 @@ impl Store {
         Ok(rows.into_iter().map(|row| (JobId(row.job_id), row.name)).collect())
     }
 
+    /// Forgets jobs that ended before this moment, the first that ended first, with their allocations, checkpoints and
+    /// models; returns how many jobs. Jobs that still hold GPUs stay, and those that an unfinished job waits for.
+    pub async fn prune_jobs(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+        let done = sqlx::query_scalar!(
+            r#"WITH old AS MATERIALIZED (
+                SELECT job_id FROM jobs WHERE ended_at < $1
+                    AND NOT EXISTS (SELECT FROM allocations WHERE allocations.job_id = jobs.job_id AND holds)
+                    AND NOT EXISTS (
+                        SELECT FROM jobs AS waiting WHERE waiting.depends_on @> ARRAY[jobs.job_id]
+                            AND waiting.state IN ('queued', 'held', 'starting', 'running', 'stopping')
+                    )
+                ORDER BY ended_at, job_id LIMIT $2
+            ), held AS (
+                DELETE FROM allocations USING old WHERE allocations.job_id = old.job_id
+            ), saved AS (
+                DELETE FROM checkpoints USING old WHERE checkpoints.job_id = old.job_id
+            ), learnt AS (
+                DELETE FROM job_models USING old WHERE job_models.job_id = old.job_id
+            ), gone AS (
+                DELETE FROM jobs USING old WHERE jobs.job_id = old.job_id RETURNING 1
+            )
+            SELECT count(*) AS "jobs!" FROM gone"#,
+            time(before),
+            i64::from(most),
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning jobs"))?;
+        Ok(unsigned(done))
+    }
+
     pub async fn job(&self, job: JobId) -> Result<Option<Job>, StoreError> {
         let row = sqlx::query!(r#"SELECT body AS "body: Json<Job>" FROM jobs WHERE job_id = $1"#, job.0)
             .fetch_optional(&self.pool)
@@ -338,54 +370,40 @@ impl Store {
     }
 }
 
-/// Writes whole rows; false if a stored one has a newer generation or version, and then nothing may be committed.
-pub(super) async fn upsert(connection: &mut PgConnection, jobs: &[&Job]) -> Result<bool, sqlx::Error> {
-    if jobs.is_empty() {
-        return Ok(true);
+/// The columns of jobs to be written.
+pub(super) struct JobColumns {
+    pub ids: Vec<Uuid>,
+    pub names: Vec<String>,
+    pub projects: Vec<String>,
+    pub owners: Vec<String>,
+    pub states: Vec<String>,
+    pub generations: Vec<i64>,
+    pub versions: Vec<i64>,
+    pub submitted: Vec<DateTime<Utc>>,
+    pub bodies: Vec<String>,
+    pub depends_on: Vec<Option<String>>,
+    pub arrays: Vec<Option<Uuid>>,
+    pub places: Vec<Option<i32>>,
+}
+
+impl JobColumns {
+    pub fn from_jobs(jobs: &[&Job]) -> Self {
+        let place = |job: &Job| Some(i32::try_from(job.element.as_ref()?.place).unwrap_or(i32::MAX));
+        Self {
+            ids: jobs.iter().map(|job| job.id.0).collect(),
+            names: jobs.iter().map(|job| text(&job.spec.name)).collect(),
+            projects: jobs.iter().map(|job| text(&job.spec.project)).collect(),
+            owners: jobs.iter().map(|job| text(&job.owner)).collect(),
+            states: jobs.iter().map(|job| job.state.kind().to_string()).collect(),
+            generations: jobs.iter().map(|job| integer(job.generation.0)).collect(),
+            versions: jobs.iter().map(|job| integer(job.version)).collect(),
+            submitted: jobs.iter().map(|job| time(job.submitted_at)).collect(),
+            bodies: jobs.iter().map(document).collect(),
+            depends_on: jobs.iter().map(|job| depends_on(job)).collect(),
+            arrays: jobs.iter().map(|job| job.element.as_ref().map(|element| element.array.0)).collect(),
+            places: jobs.iter().map(|job| place(job)).collect(),
+        }
     }
-    let ids: Vec<_> = jobs.iter().map(|job| job.id.0).collect();
-    let names: Vec<_> = jobs.iter().map(|job| text(&job.spec.name)).collect();
-    let projects: Vec<_> = jobs.iter().map(|job| text(&job.spec.project)).collect();
-    let owners: Vec<_> = jobs.iter().map(|job| text(&job.owner)).collect();
-    let states: Vec<_> = jobs.iter().map(|job| job.state.kind().to_string()).collect();
-    let generations: Vec<_> = jobs.iter().map(|job| integer(job.generation.0)).collect();
-    let versions: Vec<_> = jobs.iter().map(|job| integer(job.version)).collect();
-    let submitted: Vec<_> = jobs.iter().map(|job| time(job.submitted_at)).collect();
-    let bodies: Vec<_> = jobs.iter().map(document).collect();
-    let depends_on: Vec<_> = jobs.iter().map(|job| depends_on(job)).collect();
-    let arrays: Vec<_> = jobs.iter().map(|job| job.element.as_ref().map(|element| element.array.0)).collect();
-    let places: Vec<_> =
-        jobs.iter().map(|job| Some(i32::try_from(job.element.as_ref()?.place).unwrap_or(i32::MAX))).collect();
-    let written = sqlx::query!(
-        "INSERT INTO jobs (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on,
-            array_id, array_place)
-        SELECT job_id, name, project, owner, state, generation, version, submitted_at, body::jsonb, depends_on::uuid[],
-            array_id, array_place
-        FROM UNNEST($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-            $8::timestamptz[], $9::text[], $10::text[], $11::uuid[], $12::integer[])
-            AS new (job_id, name, project, owner, state, generation, version, submitted_at, body, depends_on, array_id,
-                array_place)
-        ON CONFLICT (job_id) DO UPDATE SET
-            name = excluded.name, project = excluded.project, state = excluded.state,
-            generation = excluded.generation, version = excluded.version, body = excluded.body
-        WHERE jobs.generation <= excluded.generation AND jobs.version <= excluded.version",
-        &ids,
-        &names,
-        &projects,
-        &owners,
-        &states,
-        &generations,
-        &versions,
-        &submitted,
-        &bodies,
-        &depends_on as &[Option<String>],
-        &arrays as &[Option<Uuid>],
-        &places as &[Option<i32>],
-    )
-    .execute(connection)
-    .await?
-    .rows_affected();
-    Ok(written == jobs.len() as u64)
 }
 
 /// As Postgres writes an array; arrays of several lengths cannot be unnested together.

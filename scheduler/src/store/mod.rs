@@ -18,6 +18,7 @@ mod column;
 mod commit;
 mod deliveries;
 mod dependencies;
+mod disk;
 mod events;
 mod goodput_series;
 mod id_end;
@@ -35,6 +36,7 @@ mod predicted_starts;
 mod projects;
 mod realised_goodput;
 mod reservations;
+mod restores;
 mod roles;
 mod secrets;
 mod servers;
@@ -51,6 +53,7 @@ mod whose;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use headway_types::Term;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool};
@@ -64,6 +67,7 @@ pub use browser_sessions::{BrowserSession, Sessions};
 pub use checkup::Checkup;
 pub use cluster_series::PulseMean;
 pub use deliveries::{BusyReceivers, Delivery, DeliveryState, DueNotice};
+pub use disk::DiskState;
 pub use events::EventFilter;
 pub use goodput_series::{GoodputBy, GoodputMean, Steps};
 pub use id_end::{IdEnd, NoIdEnd};
@@ -73,6 +77,7 @@ pub use jobs::{JobFilter, JobKey, JobOrder, ListedJob, OutOfSight};
 pub use join_tokens::{JoinToken, NewJoinToken};
 pub use predicted_starts::{Awaited, MetStart, PredictedStart};
 pub use realised_goodput::Met;
+pub use restores::{RESTORE_SESSIONS, UnfinishedRestore};
 pub use roles::GrantError;
 pub use secrets::{Purse, SecretChange, SecretId, SecretOwner, SecretOwnerKind, SecretRow, SecretsKeyError};
 pub use servers::{KnownServer, Leadership, Server};
@@ -103,6 +108,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// The same of reading all that a leader needs.
 const LOADING_TIME: Duration = Duration::from_secs(120);
 
+/// A plan that Postgres keeps was made for tables as they were: on a new or restored database for empty ones, which it
+/// scans from then on, until they are analysed.
+const EACH_ITS_PLAN: (&str, &str) = ("plan_cache_mode", "force_custom_plan");
 /// How long a connection may take to say that it is still there.
 const PULSE: Duration = Duration::from_secs(2);
 /// So that Postgres keeps nothing for a server whose machine, or whose connection, is gone without a word: it would for two hours, and have no room for
@@ -122,8 +130,12 @@ static MIGRATIONS: sqlx::migrate::Migrator = sqlx::migrate!("../migrations");
 pub struct Store {
     /// For readers and observations.
     pool: PgPool,
-    /// For commits and loading alone: no flood of readers may delay a commit until the term is given up.
+    /// For loading and all else of a leader that is no commit.
     writer: PgPool,
+    /// For commits alone: no flood of readers may delay a commit until the term is given up. Its connections are not
+    /// tested before use, since the beginning of a transaction is as good a test.
+    commits: PgPool,
+    disk: DiskState,
     unknown_tokens: Arc<UnknownTokens>,
     unknown_sessions: Arc<UnknownTokens>,
     /// What seals and opens secrets; none where no key file was given.
@@ -146,6 +158,9 @@ pub enum StoreError {
         #[source]
         source: sqlx::Error,
     },
+    /// Nothing can be stored until there is room.
+    #[error("the disk of Postgres is full ({action})")]
+    DiskFull { action: &'static str },
     /// Postgres has not said whether it was done, on a connection that it may know nothing of any more.
     #[error("no answer from Postgres in time")]
     Unanswered,
@@ -164,6 +179,12 @@ pub enum StoreError {
         "the schema lacks migrations {pending:?}, and the role of this server may not run them: `headway admin migrate --grant ROLE` as the owner of the tables does"
     )]
     SchemaBehind { pending: Vec<i64> },
+    /// Its tables may be those of the backup, but the term is not above what agents follow.
+    #[error(
+        "a restore of this database began at {began_at} and has not finished: run `headway admin restore` again with \
+         the same file, which finishes it, or use another database"
+    )]
+    RestoreUnfinished { began_at: DateTime<Utc> },
     /// The schema could not be brought up to date.
     #[error("migrating the database")]
     Migrate(#[source] sqlx::migrate::MigrateError),
@@ -172,7 +193,10 @@ pub enum StoreError {
 impl StoreError {
     /// For `map_err`: names what was being done.
     fn during(action: &'static str) -> impl FnOnce(sqlx::Error) -> StoreError {
-        move |source| StoreError::Database { action, source }
+        move |source| match disk::says_disk_full(&source) {
+            true => StoreError::DiskFull { action },
+            false => StoreError::Database { action, source },
+        }
     }
 }
 
@@ -238,21 +262,41 @@ impl Store {
         let connecting = || StoreError::during("connecting to Postgres");
         // A server that is stopped in the middle of a commit holds its rows no longer than this.
         let options = options.options(VANISHED);
-        let writing = options.clone().options([("idle_in_transaction_session_timeout", timeout)]);
-        let writer =
-            durable(PgPoolOptions::new().max_connections(2)).connect_with(writing).await.map_err(connecting())?;
+        let writing = options.clone().options([("idle_in_transaction_session_timeout", timeout), EACH_ITS_PLAN]);
+        let writers = || durable(PgPoolOptions::new().max_connections(2));
+        let writer = writers().connect_with(writing.clone()).await.map_err(connecting())?;
+        let commits = writers().before_acquire(|_, _| Box::pin(async { Ok(true) })).connect_lazy_with(writing);
         let fsync: String = sqlx::query_scalar("SHOW fsync").fetch_one(&writer).await.map_err(connecting())?;
         if fsync != "on" {
             return Err(StoreError::NotDurable { setting: "fsync" });
         }
         // Filters are optional: a plan made once for all of them would use the index of none.
-        let reading = [("statement_timeout", READ_TIMEOUT), ("plan_cache_mode", "force_custom_plan")];
+        let reading = [("statement_timeout", READ_TIMEOUT), EACH_ITS_PLAN];
         let pool = durable(PgPoolOptions::new().max_connections(14)).connect_lazy_with(options.options(reading));
-        Ok(Self { pool, writer, unknown_tokens: Arc::default(), unknown_sessions: Arc::default(), keyring: None })
+        Ok(Self {
+            pool,
+            writer,
+            commits,
+            disk: DiskState::default(),
+            unknown_tokens: Arc::default(),
+            unknown_sessions: Arc::default(),
+            keyring: None,
+        })
     }
 
-    /// Brings the schema up to date; safe to repeat. A role that owns nothing only looks whether it is.
+    /// Brings the schema up to date; safe to repeat. A role that owns nothing only looks whether it is. Refuses a
+    /// database whose restore has not finished.
     pub async fn migrate(&self) -> Result<(), StoreError> {
+        self.refuse_unfinished_restore().await?;
+        self.run_migrations().await
+    }
+
+    /// Brings the schema up to date while a restore is under way.
+    pub async fn migrate_restored(&self) -> Result<(), StoreError> {
+        self.run_migrations().await
+    }
+
+    async fn run_migrations(&self) -> Result<(), StoreError> {
         let looking = || StoreError::during("looking at the schema");
         let mut connection = self.writer.acquire().await.map_err(looking())?;
         if let Some(found) = roles::as_it_is(&mut connection).await.map_err(looking())? {
@@ -262,9 +306,15 @@ impl Store {
         MIGRATIONS.run(&self.writer).await.map_err(StoreError::Migrate)
     }
 
+    /// Whether Postgres had room for the last write.
+    #[must_use]
+    pub fn disk(&self) -> &DiskState {
+        &self.disk
+    }
+
     /// Closes all connections; later calls fail. One that waits for an answer that will not come (its peer has forgotten it) is left to the system.
     pub async fn close(&self) {
-        let all = async { tokio::join!(self.pool.close(), self.writer.close()) };
+        let all = async { tokio::join!(self.pool.close(), self.writer.close(), self.commits.close()) };
         if tokio::time::timeout(CLOSE_TIMEOUT, all).await.is_err() {
             tracing::warn!("connections to Postgres that do not answer were left open");
         }
@@ -298,7 +348,7 @@ mod tests {
         let off = format!("ALTER DATABASE {name} SET synchronous_commit = off");
         sqlx::query(AssertSqlSafe(off)).execute(&mut connection).await.unwrap();
         let store = database.store().await;
-        for pool in [&store.writer, &store.pool] {
+        for pool in [&store.writer, &store.commits, &store.pool] {
             let setting: String = sqlx::query_scalar("SHOW synchronous_commit").fetch_one(pool).await.unwrap();
             assert_eq!(setting, "on");
         }

@@ -50,16 +50,29 @@ const TOLD_SECONDS: f64 = 60.0;
 const KEPT_SECONDS: f64 = 86_400.0;
 
 impl Store {
-    /// Begins a new term; every commit under an older one is refused from now on. `leader`: who leads it.
+    /// Begins a new term; every commit under an older one is refused from now on. `leader`: who leads it. Refuses a
+    /// database whose restore has not finished: a server that stands by may have waited for it.
     pub async fn begin_term_of(&self, leader: Option<Uuid>) -> Result<Term, StoreError> {
+        let begun = self.begin_next_term(leader).await;
+        if let Err(StoreError::DiskFull { .. }) = &begun {
+            self.disk.note_full();
+        }
+        begun
+    }
+
+    async fn begin_next_term(&self, leader: Option<Uuid>) -> Result<Term, StoreError> {
         let failed = || StoreError::during("beginning a term");
-        let term = sqlx::query_scalar!(
-            "UPDATE cluster SET term = term + 1, leader_id = $1, led_term = term + 1, led_since = now() RETURNING term",
+        let begun = sqlx::query_scalar!(
+            "UPDATE cluster SET term = term + 1, leader_id = $1, led_term = term + 1, led_since = now()
+            WHERE to_regclass('unfinished_restore') IS NULL RETURNING term",
             leader
         )
         .fetch_one(&self.writer)
-        .await
-        .map_err(failed())?;
+        .await;
+        if begun.is_err() {
+            self.refuse_unfinished_restore().await?;
+        }
+        let term = begun.map_err(failed())?;
         let forgotten = sqlx::query!(
             "DELETE FROM servers WHERE seen_at < now() - make_interval(secs => $1) AND server_id IS DISTINCT FROM $2",
             KEPT_SECONDS,

@@ -11,7 +11,6 @@ use headway_types::{
     AvailabilityKind, Generation, JobId, JobStateKind, NodeId, NodePolicyKind, PlanId, PlanStateKind, StandingKind,
     Timestamp,
 };
-use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -152,54 +151,36 @@ impl Transitions {
         self.0.entry(key(&transition.entered)).or_default().insert(transition.at, transition.entered.clone());
     }
 
-    /// Ends each subject's former row and adds the new ones. A row that is there already keeps its end.
-    pub async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        let (mut subjects, mut ids, mut generations) = (Vec::new(), Vec::new(), Vec::new());
-        let (mut starts, mut ends, mut states) = (Vec::new(), Vec::new(), Vec::new());
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn to_columns(&self) -> TransitionColumns {
+        let mut columns = TransitionColumns::default();
         for ((subject, id, generation), moments) in &self.0 {
             let next = moments.keys().skip(1).map(|at| Some(*at)).chain([None]);
             for ((from, entered), next) in moments.iter().zip(next) {
-                subjects.push((*subject).to_owned());
-                ids.push(*id);
-                generations.push(integer(*generation));
-                starts.push(time(*from));
-                ends.push(next.or_else(|| is_over(entered).then_some(*from)).map(time));
-                states.push(document(entered));
+                columns.subjects.push((*subject).to_owned());
+                columns.ids.push(*id);
+                columns.generations.push(integer(*generation));
+                columns.starts.push(time(*from));
+                columns.ends.push(next.or_else(|| is_over(entered).then_some(*from)).map(time));
+                columns.states.push(document(entered));
             }
         }
-        sqlx::query!(
-            "WITH new AS (
-                SELECT subject, subject_id, generation, valid_from, valid_to, entered
-                FROM UNNEST($1::text[], $2::uuid[], $3::bigint[], $4::timestamptz[], $5::timestamptz[], $6::text[])
-                    AS new (subject, subject_id, generation, valid_from, valid_to, entered)
-            ), closed AS (
-                UPDATE transitions AS former SET valid_to = first.valid_from
-                FROM (
-                    SELECT subject, subject_id, generation, min(valid_from) AS valid_from
-                    FROM new GROUP BY subject, subject_id, generation
-                ) AS first
-                WHERE (former.subject, former.subject_id, former.generation)
-                    = (first.subject, first.subject_id, first.generation)
-                    AND former.valid_to IS NULL AND former.valid_from < first.valid_from
-            )
-            INSERT INTO transitions (subject, subject_id, generation, valid_from, valid_to, entered)
-            SELECT subject, subject_id, generation, valid_from, valid_to, entered::jsonb FROM new
-            ON CONFLICT (subject, subject_id, generation, valid_from) DO UPDATE SET
-                valid_to = COALESCE(transitions.valid_to, excluded.valid_to), entered = excluded.entered",
-            &subjects,
-            &ids,
-            &generations,
-            &starts,
-            &ends as &[Option<DateTime<Utc>>],
-            &states,
-        )
-        .execute(connection)
-        .await?;
-        Ok(())
+        columns
     }
+}
+
+/// The columns of transitions. Each ends its subject's former row; a row that is there already keeps its end.
+#[derive(Default)]
+pub(super) struct TransitionColumns {
+    pub subjects: Vec<String>,
+    pub ids: Vec<Uuid>,
+    pub generations: Vec<i64>,
+    pub starts: Vec<DateTime<Utc>>,
+    pub ends: Vec<Option<DateTime<Utc>>>,
+    pub states: Vec<String>,
 }
 
 fn key(entered: &Entered) -> Key {

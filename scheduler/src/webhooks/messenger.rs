@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use headway_api::secret::Secret;
@@ -26,7 +26,8 @@ const TOLD_AT_MOST: usize = 200;
 /// Calls webhooks; cheap to clone.
 #[derive(Clone)]
 pub struct Messenger {
-    client: Client,
+    /// Made by the first call: it needs the machine's certificate authorities, and a server without webhooks does not.
+    client: Arc<OnceLock<Client>>,
     allowed: Arc<[Network]>,
 }
 
@@ -35,6 +36,16 @@ pub struct Messenger {
 pub enum SendError {
     #[error("its address cannot be read")]
     Address,
+    /// Calls are tried again, so they succeed once the authorities are there.
+    #[error(
+        "the server cannot call webhooks: {0}; its operator installs ca-certificates, or names them in SSL_CERT_FILE"
+    )]
+    NotReady(String),
+    /// Whether the name exists in the server's network, and where it leads there, is not the job owner's to know.
+    #[error(
+        "its name leads to no public address that the server may call (its operator can allow more: --webhook-allow-network)"
+    )]
+    NoPublicAddress,
     #[error(
         "{0} may not be called: it is no public address, and the server was not told to allow it (--webhook-allow-network)"
     )]
@@ -49,18 +60,30 @@ pub enum SendError {
 
 impl Messenger {
     /// `allowed`: what is called though it is not public.
-    pub fn new(allowed: Vec<Network>) -> Result<Self, reqwest::Error> {
-        let allowed: Arc<[Network]> = allowed.into();
-        let client = Client::builder()
+    #[must_use]
+    pub fn new(allowed: Vec<Network>) -> Self {
+        Self { client: Arc::default(), allowed: allowed.into() }
+    }
+
+    /// Returns the client, made anew for as long as that fails.
+    fn client(&self) -> Result<&Client, SendError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = self.build_client().map_err(|error| SendError::NotReady(causes(&error).join(": ")))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
+    fn build_client(&self) -> Result<Client, reqwest::Error> {
+        Client::builder()
             .user_agent(concat!("headway/", env!("CARGO_PKG_VERSION")))
             .timeout(TIMEOUT)
             // Whoever answers could send the call anywhere.
             .redirect(Policy::none())
             // A proxy resolves names itself, and reaches what may not be reached.
             .no_proxy()
-            .dns_resolver(Arc::new(Guarded(allowed.clone())))
-            .build()?;
-        Ok(Self { client, allowed })
+            .dns_resolver(Arc::new(Guarded(self.allowed.clone())))
+            .build()
     }
 
     /// Tells a webhook. `at`: seconds since 1970, by the wall clock, for the signature.
@@ -69,7 +92,7 @@ impl Messenger {
         self.check_literal(&url)?;
         let body = body(notice);
         let mut request = self
-            .client
+            .client()?
             .post(url)
             .header("Content-Type", "application/json")
             .header("Headway-Event", &notice.verb)
@@ -106,25 +129,34 @@ impl Resolve for Guarded {
 }
 
 async fn look_up(name: Name, allowed: Arc<[Network]>) -> Result<Addrs, Box<dyn std::error::Error + Send + Sync>> {
-    let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+    let found: Vec<SocketAddr> = match tokio::net::lookup_host((name.as_str(), 0)).await {
+        Ok(found) => found.collect(),
+        Err(error) => {
+            tracing::debug!(name = name.as_str(), %error, "the name of a webhook is not resolved");
+            return Err(Box::new(NowherePublic));
+        }
+    };
     // One that may not be reached spoils all: nobody has an honest use for such a name.
     match found.iter().find(|one| !may_reach(one.ip(), &allowed)) {
-        Some(inside) => Err(Box::new(Inside(inside.ip()))),
+        Some(inside) => {
+            tracing::debug!(name = name.as_str(), address = %inside.ip(), "a webhook may not be called");
+            Err(Box::new(NowherePublic))
+        }
         None => Ok(Box::new(found.into_iter())),
     }
 }
 
-/// A name resolves to what may not be reached.
+/// A name leads nowhere, or to what may not be reached: whoever made the job is not told which.
 #[derive(Debug)]
-struct Inside(IpAddr);
+struct NowherePublic;
 
-impl fmt::Display for Inside {
+impl fmt::Display for NowherePublic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SendError::Forbidden(self.0).fmt(f)
+        SendError::NoPublicAddress.fmt(f)
     }
 }
 
-impl std::error::Error for Inside {}
+impl std::error::Error for NowherePublic {}
 
 /// `text` is what chat services show of a hook.
 fn body(notice: &Notice) -> String {
@@ -156,16 +188,24 @@ fn unreachable(error: reqwest::Error) -> SendError {
         return SendError::TimedOut;
     }
     let error = error.without_url();
-    let mut causes = Vec::new();
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(one) = cause {
-        if let Some(inside) = one.downcast_ref::<Inside>() {
-            return SendError::Forbidden(inside.0);
+        if one.is::<NowherePublic>() {
+            return SendError::NoPublicAddress;
         }
+        cause = one.source();
+    }
+    SendError::Unreachable(causes(&error).join(": "))
+}
+
+fn causes(error: &reqwest::Error) -> Vec<String> {
+    let mut causes = Vec::new();
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(one) = cause {
         causes.push(one.to_string());
         cause = one.source();
     }
-    SendError::Unreachable(causes.join(": "))
+    causes
 }
 
 async fn beginning(mut response: reqwest::Response) -> String {

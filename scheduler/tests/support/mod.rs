@@ -6,6 +6,8 @@
 //! ended are dropped by the next one.
 #![allow(clippy::unwrap_used, dead_code)]
 
+mod wire;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
@@ -22,6 +24,8 @@ use headway_types::{
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection};
+#[allow(unused_imports)] // Not every test has one.
+pub use wire::Wire;
 
 /// Any moment; tests count from here.
 pub const START: Timestamp = Timestamp(1_790_000_000_000_000);

@@ -133,9 +133,15 @@ async fn into_directory(
     opened.verify().map_err(|error| restored_failure(error.into()))?;
     let directory = DataDirectory::open(restore.whose.data_dir.clone())?;
     let postgres = directory.root().join("postgres");
-    if PrivatePostgres::running(&postgres).await.is_some() {
-        let told = format!("a Postgres runs in {}; stop what it belongs to first", postgres.display());
-        return Err(Failure::new(Kind::Conflict, told));
+    if let Some(url) = PrivatePostgres::running(&postgres).await {
+        // A killed restore leaves its Postgres running, and nothing else of Headway uses this directory.
+        if !is_unfinished(&url).await? {
+            let told = format!("a Postgres runs in {}; stop what it belongs to first", postgres.display());
+            return Err(Failure::new(Kind::Conflict, told));
+        }
+        if restore.replace {
+            stop(start(&directory).await?).await?;
+        }
     }
     let aside = if restore.replace && postgres.join("data").exists() {
         let aside = directory.root().join(format!("postgres.before-{}", now.format("%Y%m%dT%H%M%SZ")));
@@ -149,6 +155,11 @@ async fn into_directory(
     let done = load(cancelled, &postgres.url(), &restore.file, now).await;
     stop(postgres).await?;
     Ok((done?, aside))
+}
+
+/// Whether a restore into this database began and has not finished.
+async fn is_unfinished(url: &str) -> Result<bool, Failure> {
+    backup::is_unfinished(url).await.map_err(restored_failure)
 }
 
 fn tell(done: &Restored, aside: Option<&Path>) -> Result<(), Failure> {
@@ -236,7 +247,8 @@ async fn load(cancelled: &CancellationToken, url: &str, file: &Path, now: DateTi
     tokio::select! {
         restored = backup::restore(url, file, now) => restored.map_err(restored_failure),
         () = cancelled.cancelled() => {
-            Err(Failure::new(Kind::Interrupted, "interrupted; the database must be empty before it is tried again"))
+            let told = "interrupted; servers refuse the database until the restore has finished";
+            Err(Failure::new(Kind::Interrupted, told).hint("run it again with the same file, or use another database"))
         }
     }
 }
@@ -249,7 +261,11 @@ fn restored_failure(error: RestoreError) -> Failure {
                 "give --replace to move the database of a data directory aside, or the URL of another database (`createdb`)",
             ),
         ),
-        RestoreError::InUse => (Kind::Conflict, None),
+        RestoreError::InUse | RestoreError::StillLoading { .. } => (Kind::Conflict, None),
+        RestoreError::OtherUnfinished { .. } => (
+            Kind::Conflict,
+            Some("give --replace to move the database of a data directory aside, or the URL of another database"),
+        ),
         RestoreError::NewerSchema { .. } => {
             (Kind::Failed, Some("a release restores backups of its own and of older ones"))
         }

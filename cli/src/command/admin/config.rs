@@ -4,6 +4,7 @@ use std::path::Path;
 
 use chrono::Utc;
 use clap::{ArgMatches, Args as _, CommandFactory as _, Subcommand};
+use headway_scheduler::postgres::database_options;
 use headway_scheduler::store::Checkup;
 use headway_scheduler::{Certificates, Keyring, OidcSettings, TlsPaths};
 use serde::Serialize;
@@ -143,7 +144,7 @@ async fn provider(file: &Path) -> Finding {
 }
 
 async fn reachable(url: &str) -> Vec<Finding> {
-    let Ok(options) = url.parse() else {
+    let Ok(options) = database_options(url) else {
         return vec![Finding::fail("database", "the database URL cannot be read", "postgres://USER@HOST/DATABASE")];
     };
     match Checkup::of(&options).await {

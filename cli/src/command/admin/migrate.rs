@@ -3,6 +3,7 @@
 
 use clap::Args;
 use headway_scheduler::PrivatePostgres;
+use headway_scheduler::postgres::database_options;
 use headway_scheduler::store::{Checkup, Store};
 use serde::Serialize;
 
@@ -37,8 +38,9 @@ pub async fn run(print: &Printer, Migrate { whose, grant }: Migrate, dry_run: bo
             })?
         }
     };
-    let options =
-        || url.parse().map_err(|error| Failure::new(Kind::Usage, format!("reading the database URL: {error}")));
+    let options = || {
+        database_options(&url).map_err(|error| Failure::new(Kind::Usage, format!("reading the database URL: {error}")))
+    };
     let failed = |error| Failure::from(anyhow::Error::new(error));
     let found = Checkup::of(&options()?).await.map_err(failed)?;
     if !found.unknown.is_empty() {

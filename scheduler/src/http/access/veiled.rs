@@ -143,7 +143,10 @@ impl Veils {
         let view = cluster.view();
         let names = self.names(cluster, &view).await?;
         let Ok(plain) = std::str::from_utf8(&text) else { return Ok(text) };
-        let ended = self.ended(cluster, veil::ids(plain).filter(|id| !view.jobs.contains_key(&JobId(*id)))).await?;
+        // A problem names what was asked for. It must take as long whether that is a hidden job or nothing at all.
+        let is_problem = !brought.is_empty();
+        let unknown = |id: &Uuid| is_problem || !view.jobs.contains_key(&JobId(*id));
+        let ended = self.ended(cluster, veil::ids(plain).filter(unknown)).await?;
         let reader = Reader { out_of_sight, view, ended, names, brought };
         let at_once = text.len() <= AT_ONCE;
         let draw = move || {

@@ -56,3 +56,69 @@ async fn an_event_has_the_chain_of_what_led_to_it() {
         assert_eq!(served.get("eve", path).await.problem(StatusCode::NOT_FOUND), "not_found");
     }
 }
+
+#[tokio::test]
+async fn whoever_may_not_see_members_finds_them_in_no_event() {
+    let served = Served::start().await;
+    for project in ["vault", "gone", "open"] {
+        let made = served.send_json(Method::PUT, "root", &format!("/projects/{project}"), &json!({})).await;
+        assert_eq!(made.status, StatusCode::CREATED);
+        let named = json!({"role": "user"});
+        let named = served.send_json(Method::PUT, "root", &format!("/projects/{project}/members/ada"), &named).await;
+        assert_eq!(named.status, StatusCode::OK, "{}", named.body);
+    }
+    for path in ["/projects/gone/members/ada", "/projects/gone"] {
+        let gone = served.send_json(Method::DELETE, "root", path, &json!({})).await;
+        assert!(gone.status.is_success(), "{}", gone.body);
+    }
+    let closed = served.send_json(Method::PATCH, "root", "/projects/vault", &json!({"private": true})).await;
+    assert_eq!(closed.status, StatusCode::OK, "{}", closed.body);
+    let removed = served.send_json(Method::DELETE, "root", "/projects/vault/members/ada", &json!({})).await;
+    assert!(removed.status.is_success(), "{}", removed.body);
+    let named = served.send_json(Method::PUT, "root", "/projects/vault/members/opal", &json!({"role": "user"})).await;
+    assert_eq!(named.status, StatusCode::OK, "{}", named.body);
+
+    let projects = async |who: &str| {
+        let page = served.get(who, "/events?verb=project.member_named,project.member_removed").await;
+        let items = page.body["items"].as_array().unwrap().clone();
+        items.iter().map(|one| one["detail"]["project"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(projects("root").await, ["vault", "vault", "gone", "open", "gone", "vault"]);
+    // A stranger sees members of open projects alone. Of one that is gone nobody knows any more what it was.
+    assert_eq!(projects("eve").await, ["open"]);
+    let all = served.get("eve", "/events?limit=1000").await.body;
+    let first = served.get("root", "/events?verb=project.member_named&after=0&limit=1").await.body["items"][0].clone();
+    assert!(!all["items"].as_array().unwrap().contains(&first), "{first}");
+    let chain = served.get("eve", &format!("/events/{}/chain", first["seq"])).await;
+    assert_eq!(chain.problem(StatusCode::NOT_FOUND), "not_found");
+    // The stream tells from the log what the log tells.
+    let stream = asked(Method::GET, "eve", "/stream?topics=events&since=0").body(Body::empty()).unwrap();
+    let stream = served.router.clone().oneshot(stream).await.unwrap();
+    let mut told = String::new();
+    let mut lines = stream.into_body().into_data_stream();
+    while !told.contains("in project open") {
+        let piece = tokio::time::timeout(Duration::from_secs(20), lines.next()).await.unwrap().unwrap().unwrap();
+        told.push_str(&String::from_utf8_lossy(&piece));
+    }
+    assert!(!told.contains("in project vault"), "{told}");
+}
+
+#[tokio::test]
+async fn a_stream_that_knows_more_than_the_log_is_reset_and_hears_what_comes() {
+    let served = Served::start().await;
+    served.submit("ada", JOB, "k").await;
+    // As after a restore: the number was heard from the database that is gone.
+    let stream = asked(Method::GET, "eve", "/stream?topics=events").header("last-event-id", "1000");
+    let stream = served.router.clone().oneshot(stream.body(Body::empty()).unwrap()).await.unwrap();
+    let mut lines = stream.into_body().into_data_stream();
+    let mut told = String::new();
+    let mut until = async |words: &str| {
+        while !told.contains(words) {
+            let piece = tokio::time::timeout(Duration::from_secs(20), lines.next()).await.unwrap().unwrap().unwrap();
+            told.push_str(&String::from_utf8_lossy(&piece));
+        }
+    };
+    until("event: reset").await;
+    served.submit("ada", &JOB.replace("first", "second"), "k2").await;
+    until("job.submitted").await;
+}

@@ -216,3 +216,30 @@ async fn one_user_opens_so_many_streams_and_nobody_else_has_fewer() {
     streams.pop();
     assert_eq!(open("eve").await.status(), StatusCode::OK, "a closed one makes room");
 }
+
+#[tokio::test]
+async fn a_full_disk_of_postgres_is_named_until_there_is_room() {
+    const FULL: &str = "the disk of Postgres is full";
+    let served = Served::start().await;
+    let mut admin = served.options.connect().await.unwrap();
+    let fill = "CREATE FUNCTION fill() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full';
+        END $$;
+        CREATE TRIGGER full_disk BEFORE INSERT ON events FOR EACH STATEMENT EXECUTE FUNCTION fill()";
+    sqlx::raw_sql(fill).execute(&mut admin).await.unwrap();
+    let refused = served.submit("ada", JOB, "k").await;
+    assert_eq!(refused.problem(StatusCode::SERVICE_UNAVAILABLE), "unavailable");
+    assert!(refused.body["detail"].as_str().unwrap().starts_with(FULL), "{}", refused.body);
+    let request = Request::get("/readyz").body(Body::empty()).unwrap();
+    let ready = served.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(ready.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let told: Value = serde_json::from_slice(&to_bytes(ready.into_body(), 1 << 20).await.unwrap()).unwrap();
+    assert!(told["detail"].as_str().unwrap().starts_with(FULL), "{told}");
+
+    sqlx::raw_sql("DROP TRIGGER full_disk ON events").execute(&mut admin).await.unwrap();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while served.submit("ada", JOB, "k").await.status != StatusCode::CREATED {
+        assert!(tokio::time::Instant::now() < deadline, "it is ready again");
+    }
+    assert!(!served.store.disk().is_full());
+}

@@ -3,6 +3,7 @@
 use sqlx::ConnectOptions as _;
 
 use super::*;
+use crate::support::Wire;
 
 #[tokio::test]
 async fn a_standby_reads_with_an_age_and_names_the_leader_for_all_else() {
@@ -108,4 +109,39 @@ async fn a_stream_ends_with_the_name_of_the_server_that_has_taken_over() {
     let said = "http://server-2 leads now, after http://server-3, whose connection to the database ended";
     assert_eq!(event.body["items"][0]["message"], said);
     standby.until("ada", "/overview", |answer| answer.body.to_string().contains("took_over")).await;
+}
+
+#[tokio::test]
+async fn a_server_that_has_lost_the_lead_and_does_not_know_it_reads_with_an_age_and_changes_nothing() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    for (name, scope) in [("ada", TokenScope::User), ("eve", TokenScope::Viewer)] {
+        store.ensure_token(name, scope, name, START).await.unwrap();
+    }
+    let wire = Wire::to(&database.options).await;
+    // Standing by makes its lease short.
+    let leader = Leader::new(wire.options.clone()).of(server(1)).standing_by();
+    let served = Served::on(database.options.clone(), store, leader, Retention::default()).await;
+    served.cluster.readiness().wait_for(|ready| *ready).await.unwrap();
+    let id = served.submit("ada", JOB, "k").await.id();
+    assert!(!served.get("eve", "/overview").await.headers.contains_key("headway-standby"));
+    // As after SIGCONT: nothing that it said to Postgres of late was heard.
+    wire.slow_down(Duration::from_secs(3_600));
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    while served.cluster.holds_the_lead() {
+        assert!(tokio::time::Instant::now() < deadline);
+        tokio::task::yield_now().await;
+    }
+    assert!(served.cluster.stands_by().is_none(), "it does not know who leads");
+    for path in ["/overview".to_owned(), format!("/jobs/{id}")] {
+        let answer = served.get("eve", &path).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.body);
+        assert_eq!(answer.headers["headway-standby"], "true", "{path}");
+        let age: f64 = answer.headers["headway-age-seconds"].to_str().unwrap().parse().unwrap();
+        assert!((0.0..60.0).contains(&age), "{path}: {age}");
+        assert!(answer.headers.contains_key("headway-as-of"), "{path}");
+    }
+    for refused in [served.post("ada", &format!("/jobs/{id}/cancel")).await, served.get("eve", "/stream").await] {
+        assert_eq!(refused.problem(StatusCode::SERVICE_UNAVAILABLE), "unavailable");
+    }
 }
