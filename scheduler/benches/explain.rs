@@ -110,9 +110,9 @@ async fn waiting(server: &Server) -> Vec<String> {
     let began = Instant::now();
     loop {
         assert!(began.elapsed() < DEADLINE, "the nodes do not fill");
-        let (running, _) = timed(&mut sender, server, "/api/v1/jobs?state=running&limit=1000").await;
+        let (running, _) = timed(&mut sender, server, "/api/v1/jobs?state=running&limit=500").await;
         let running = running["items"].as_array().map_or(0, Vec::len);
-        let (queued, _) = timed(&mut sender, server, "/api/v1/jobs?state=queued&limit=1000").await;
+        let (queued, _) = timed(&mut sender, server, "/api/v1/jobs?state=queued&limit=500").await;
         let queued: Vec<String> = queued["items"]
             .as_array()
             .into_iter()

@@ -111,7 +111,50 @@ fn absolute(file: &Path) -> Result<PathBuf, Failure> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    fn connection(url: Option<&str>, token_file: Option<&str>) -> Connection {
+        Connection {
+            url: url.map(str::to_owned),
+            context: None,
+            token_file: token_file.map(Into::into),
+            dry_run: false,
+        }
+    }
+
+    fn add(name: &str, replace: bool) -> Add {
+        Add { name: name.into(), ca: Some("ca.pem".into()), replace }
+    }
+
+    #[test]
+    fn a_context_holds_paths_that_mean_the_same_in_every_directory() {
+        let whole = connection(Some("https://headway.example:7600"), Some("tokens/admin.token"));
+        let (name, context) = checked_context(&whole, &add("prod", false), &Contexts::default()).unwrap();
+        let here = std::env::current_dir().unwrap();
+        assert_eq!((name.as_str(), context.token_file), ("prod", here.join("tokens/admin.token")));
+        assert_eq!(context.authority, Some(here.join("ca.pem")));
+    }
+
+    #[test]
+    fn a_context_is_refused_without_address_or_token_and_replaces_none_by_chance() {
+        let whole = connection(Some("https://headway.example:7600"), Some("admin.token"));
+        let mut known = Contexts::default();
+        let refused = |connection: &Connection, add: &Add, known: &Contexts| {
+            let failure = checked_context(connection, add, known).unwrap_err();
+            (failure.kind, failure.hint.unwrap_or_default())
+        };
+        let (kind, hint) = refused(&connection(None, Some("admin.token")), &add("prod", false), &known);
+        assert!(kind == Kind::Usage && hint.contains("--url"), "{hint}");
+        let (kind, hint) = refused(&connection(Some("https://h"), None), &add("prod", false), &known);
+        assert!(kind == Kind::Usage && hint.contains("--token-file"), "{hint}");
+        assert_eq!(refused(&whole, &add("../prod", false), &known).0, Kind::Usage);
+        let (name, context) = checked_context(&whole, &add("prod", false), &known).unwrap();
+        known.contexts.insert(name, context);
+        let (kind, hint) = refused(&whole, &add("prod", false), &known);
+        assert!(kind == Kind::Conflict && hint.contains("--replace"), "{hint}");
+        assert!(checked_context(&whole, &add("prod", true), &known).is_ok());
+    }
 
     #[test]
     fn contexts_fit_the_terminal() {

@@ -9,6 +9,9 @@ use crate::failure::Failure;
 use crate::output::{self, Printer, change, duration, moment, optional, si};
 use crate::table::Column;
 
+/// The scheduler refuses more at once.
+const PLANS_PER_PAGE: u32 = 50;
+
 const OUTCOMES: [Column; 7] = [
     Column::new("MOVE OF").cut(8),
     Column::new("STATE"),
@@ -66,8 +69,9 @@ pub fn in_words(one: &Move, came: &MoveOutcome) -> String {
 }
 
 pub async fn history(client: &Client, print: &Printer, limit: u32) -> Result<(), Failure> {
-    let page = |cursor: Option<String>, limit| async move {
-        client.plan_history(cursor.as_deref(), Some(limit)).await.map(|page| (page.items, page.next_cursor))
+    let page = |cursor: Option<String>, limit: u32| async move {
+        let limit = Some(limit.min(PLANS_PER_PAGE));
+        client.plan_history(cursor.as_deref(), limit).await.map(|page| (page.items, page.next_cursor))
     };
     let past = gather(limit, page).await?;
     print.list(&past.plans, &PAST, past_row, |plan| plan.id.to_string())?;

@@ -19,6 +19,9 @@ use crate::moment::parse_moment;
 use crate::output::{Format, Printer, change, duration, moment, optional, proven, si, solved_by};
 use crate::table::Column;
 
+/// The scheduler refuses more at once.
+const PLANS_PER_PAGE: u32 = 200;
+
 const PLANS: [Column; 7] = [
     Column::new("ID"),
     Column::new("MADE").rank(6),
@@ -167,8 +170,8 @@ pub async fn run(connection: &Connection, print: &Printer, plan: Plan) -> Result
     match plan {
         Plan::List(List { at, limit }) => {
             let (client, query) = (client()?, PlanQuery { at, ..PlanQuery::default() });
-            let page = |cursor, limit| {
-                let query = PlanQuery { cursor, limit: Some(limit), ..query.clone() };
+            let page = |cursor, limit: u32| {
+                let query = PlanQuery { cursor, limit: Some(limit.min(PLANS_PER_PAGE)), ..query.clone() };
                 let client = &client;
                 async move { client.plans(&query).await.map(|page| (page.items, page.next_cursor)) }
             };

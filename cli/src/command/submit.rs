@@ -181,18 +181,8 @@ fn missing_directories(jobs: &[JobSpec]) -> Vec<String> {
 /// Where a job will run, as far as that is known at once, and what to type next.
 async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), Failure> {
     // Nobody looks at a pipe, or at what --quiet leaves out: scripts do not wait for a round.
-    if !std::io::stdout().is_terminal() {
-        say!("next: headway logs -f {}", job.name)?;
-        return Ok(());
-    }
-    let deadline = Instant::now() + OUTLOOK;
-    let mut now = job.clone();
-    while matches!(now.state, JobStateKind::Queued) && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        // The job is submitted, whatever comes of this question.
-        let Ok(detail) = client.job(&job.id.to_string()).await else { break };
-        now = detail.job;
-    }
+    let is_watched = std::io::stdout().is_terminal();
+    let now = if is_watched { wait_for_round(client, job).await } else { job.clone() };
     // A project of which nobody knows may be a typing error: its jobs count for nobody else's.
     if job.project != "default"
         && let Ok(projects) = client.projects().await
@@ -206,9 +196,31 @@ async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), 
     if let Some(runs) = from.command_line() {
         say!("  {runs}")?;
     }
+    if is_watched {
+        tell_outlook(client, &now).await?;
+    }
+    say!("next: headway logs -f {}", job.name)?;
+    Ok(())
+}
+
+/// The job after the round that decides about it, or after as long as a person waits for one.
+async fn wait_for_round(client: &Client, job: &Job) -> Job {
+    let deadline = Instant::now() + OUTLOOK;
+    let mut now = job.clone();
+    while matches!(now.state, JobStateKind::Queued) && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The job is submitted, whatever comes of this question.
+        let Ok(detail) = client.job(&job.id.to_string()).await else { break };
+        now = detail.job;
+    }
+    now
+}
+
+/// Where a job runs, or why it waits.
+async fn tell_outlook(client: &Client, now: &Job) -> Result<(), Failure> {
     match now.state {
         JobStateKind::Queued => {
-            if let Ok(explain) = client.explain(&job.id.to_string()).await {
+            if let Ok(explain) = client.explain(&now.id.to_string()).await {
                 say!("  {}", explain.headline)?;
                 if let Some(start) = &explain.predicted_start {
                     say!("  {}", why::start(start))?;
@@ -220,7 +232,6 @@ async fn follow_up(client: &Client, from: &Submission, job: &Job) -> Result<(), 
         }
         state => say!("  {} already", state_in_words(state))?,
     }
-    say!("next: headway logs -f {}", job.name)?;
     Ok(())
 }
 
