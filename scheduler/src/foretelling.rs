@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use headway_engine::record::{JobState, ModelFamily};
 use headway_engine::view::View;
-use headway_types::{Generation, JobId, Seconds};
+use headway_types::{Generation, JobId, Seconds, Timestamp};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::asking::Foretold;
 use crate::cluster::Cluster;
 use crate::metrics::{self, StartOutcome};
-use crate::store::{MetStart, PredictedStart, answered};
+use crate::store::{MetStart, PredictedStart, Store, StoreError, answered};
 
 const EVERY: Seconds = Seconds(60.0);
 /// By then whatever was granted is stored.
@@ -57,9 +57,13 @@ pub async fn count(cluster: Cluster, stop: CancellationToken) {
         }
         // A grant of a moment ago may not be committed yet.
         let until = cluster.now() - SETTLES;
-        match answered(cluster.store().met_starts(counted, until)).await {
-            Ok(met) => {
-                met.iter().map(outcome).for_each(|(outcome, late_by)| metrics::start_met(outcome, late_by));
+        match answered(outcomes(cluster.store(), counted, until)).await {
+            Ok((met, overdue)) => {
+                for one in &met {
+                    let (outcome, late_by) = outcome(one);
+                    metrics::start_met(outcome, late_by);
+                }
+                metrics::starts_overdue(overdue);
                 counted = until;
             }
             // The next look reaches back as far.
@@ -68,12 +72,17 @@ pub async fn count(cluster: Cluster, stop: CancellationToken) {
     }
 }
 
-/// Where a start fell, and how long after the median.
-fn outcome(met: &MetStart) -> (StartOutcome, Option<Seconds>) {
+/// Starts that came within a span, and how many became overdue in it.
+async fn outcomes(store: &Store, from: Timestamp, to: Timestamp) -> Result<(Vec<MetStart>, u64), StoreError> {
+    Ok((store.met_starts(from, to).await?, store.overdue_starts(from, to).await?))
+}
+
+/// Where a start fell, and how long after the median. A start after its band was counted when the band ended.
+fn outcome(met: &MetStart) -> (Option<StartOutcome>, Option<Seconds>) {
     let outcome = match met.at {
-        at if at < met.p10 => StartOutcome::Early,
-        at if met.p90.is_some_and(|p90| at > p90) => StartOutcome::Late,
-        _ => StartOutcome::Within,
+        at if at < met.p10 => Some(StartOutcome::Early),
+        at if met.p90.is_some_and(|p90| at > p90) => None,
+        _ => Some(StartOutcome::Within),
     };
     (outcome, met.p50.map(|p50| Seconds((met.at.0 - p50.0) as f64 / 1e6)))
 }
@@ -103,22 +112,21 @@ mod tests {
 
     use headway_engine::view::JobView;
     use headway_forecast::Start;
-    use headway_types::Timestamp;
 
     use super::*;
     use crate::http::fixtures;
 
     #[test]
-    fn a_start_is_early_within_or_late_and_has_an_error_where_a_median_was_said() {
+    fn a_start_is_early_or_within_or_was_late_before_it_came_and_has_an_error_where_a_median_was_said() {
         let met = |at: i64, p50: Option<i64>, p90: Option<i64>| {
             let at_second = |seconds: i64| Timestamp(seconds * 1_000_000);
             let (at, p50, p90) = (at_second(at), p50.map(at_second), p90.map(at_second));
             outcome(&MetStart { at, p10: at_second(100), p50, p90 })
         };
-        assert_eq!(met(50, Some(200), Some(400)), (StartOutcome::Early, Some(Seconds(-150.0))));
-        assert_eq!(met(250, Some(200), Some(400)), (StartOutcome::Within, Some(Seconds(50.0))));
-        assert_eq!(met(500, Some(200), Some(400)), (StartOutcome::Late, Some(Seconds(300.0))));
-        assert_eq!(met(90_000, None, None), (StartOutcome::Within, None));
+        assert_eq!(met(50, Some(200), Some(400)), (Some(StartOutcome::Early), Some(Seconds(-150.0))));
+        assert_eq!(met(250, Some(200), Some(400)), (Some(StartOutcome::Within), Some(Seconds(50.0))));
+        assert_eq!(met(500, Some(200), Some(400)), (None, Some(Seconds(300.0))));
+        assert_eq!(met(90_000, None, None), (Some(StartOutcome::Within), None));
     }
 
     #[test]

@@ -490,12 +490,20 @@ pub enum StartOutcome {
 }
 
 /// A start that had been predicted has come. `late_by`: after the median, where one was said; below 0 it came before.
-pub fn start_met(outcome: StartOutcome, late_by: Option<Seconds>) {
-    counter!(STARTS_PREDICTED, "outcome" => <&str>::from(outcome)).increment(1);
+/// No `outcome`: it was counted as late when its band ended.
+pub fn start_met(outcome: Option<StartOutcome>, late_by: Option<Seconds>) {
+    if let Some(outcome) = outcome {
+        counter!(STARTS_PREDICTED, "outcome" => <&str>::from(outcome)).increment(1);
+    }
     if let Some(late_by) = late_by {
         let direction = if late_by.0 < 0.0 { "early" } else { "late" };
         histogram!(START_ERROR, "direction" => direction).record(late_by.0.abs());
     }
+}
+
+/// Predicted starts that have not come by the end of their bands.
+pub fn starts_overdue(count: u64) {
+    counter!(STARTS_PREDICTED, "outcome" => <&str>::from(StartOutcome::Late)).increment(count);
 }
 
 /// What became of a span.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use headway_engine::Observation;
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::{JobId, Seconds};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
@@ -82,6 +82,7 @@ struct Writer {
 struct Gathered {
     points: Vec<(JobId, SeriesPoint)>,
     models: BTreeMap<JobId, Arc<JobModel>>,
+    lessons: Option<Arc<Lessons>>,
 }
 
 impl Writer {
@@ -119,6 +120,9 @@ impl Writer {
         }
         tell(self.store.add_series(&gathered.points), "measurements lost").await;
         tell(self.store.save_models(self.clock.now(), &gathered.models), "models lost").await;
+        if let Some(lessons) = &gathered.lessons {
+            tell(self.store.save_lessons(self.clock.now(), lessons), "lessons of peers lost").await;
+        }
     }
 
     async fn prune(&self) {
@@ -157,7 +161,7 @@ impl Writer {
 
 impl Gathered {
     fn is_empty(&self) -> bool {
-        self.points.is_empty() && self.models.is_empty()
+        self.points.is_empty() && self.models.is_empty() && self.lessons.is_none()
     }
 
     fn add(&mut self, observation: Observation) {
@@ -168,6 +172,7 @@ impl Gathered {
             Observation::Model { job, model } => {
                 self.models.insert(job, model);
             }
+            Observation::Lessons { lessons } => self.lessons = Some(lessons),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use headway_engine::Change;
-use headway_engine::record::{Entered, Expectation, Job, ModelFamily, Realised, Transition};
+use headway_engine::record::{Entered, Expectation, Job, JobState, ModelFamily, Realised, Transition};
 use headway_scheduler::store::{MetStart, PredictedStart, Store};
 use headway_types::{
     Generation, GpuCount, GpuType, IdSource, JobId, JobStateKind, Seconds, Term, Timestamp, TokensPerSecond, example,
@@ -103,6 +103,36 @@ async fn the_first_prediction_of_a_wait_is_held_against_the_next_grant() {
     assert_eq!(store.met_starts(second(100.0), second(200.0)).await.unwrap(), [came], "the wait ended with the first");
     assert_eq!(store.met_starts(second(150.5), second(200.0)).await.unwrap(), []);
     assert_eq!(store.prune_predicted_starts(second(2.0)).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn a_start_is_overdue_once_its_band_ends_while_the_job_waits() {
+    let (store, term) = store().await;
+    let mut ids = IdSource::seeded(2);
+    let node = ids.node(START);
+    let [waits, early, late, left] = [(); 4].map(|()| ids.job(START));
+    let ended = JobState::Cancelled { at: second(50.0), by: "ada".into(), reason: None };
+    let rows = [queued(waits), queued(early), queued(late), Job { state: ended, ..queued(left) }];
+    let rows = rows.map(|job| Change::Job(Arc::new(job)));
+    store.commit(term, &rows).await.unwrap();
+    let said = [waits, early, late, left].map(|job| PredictedStart {
+        job,
+        generation: Generation(0),
+        made_at: second(1.0),
+        model_family: "opaque".into(),
+        p10: second(20.0),
+        p50: Some(second(40.0)),
+        p90: Some(second(100.0)),
+    });
+    store.add_predicted_starts(&said).await.unwrap();
+    for (job, at) in [(early, 90.0), (late, 110.0)] {
+        let held = headway_engine::record::Allocation { granted_at: second(at), ..allocation(job, node, 1) };
+        store.commit(term, &[Change::Allocation(Arc::new(held))]).await.unwrap();
+    }
+    assert_eq!(store.overdue_starts(second(60.0), second(120.0)).await.unwrap(), 2, "one waits, one came late");
+    assert_eq!(store.overdue_starts(second(120.0), second(180.0)).await.unwrap(), 0);
+    let awaited = store.awaited_starts(START, second(60.0), 10).await.unwrap();
+    assert_eq!(awaited.iter().filter(|one| one.ended_at == Some(second(50.0))).count(), 1);
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use headway_engine::record::{
     ProjectAccess, ProjectRules, Release, ReleaseProof, Reservation,
 };
 use headway_engine::{Actor, Change, IdempotencyKey};
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_scheduler::store::{
     EventFilter, JobFilter, NewToken, Revocation, RoleChange, Store, StoreError, TokenHash,
 };
@@ -278,6 +278,19 @@ async fn what_was_learnt_of_a_live_job_survives() {
     store.save_models(START, &models).await.unwrap();
     store.save_models(START, &models).await.unwrap();
     assert_eq!(store.load(START).await.unwrap().models, BTreeMap::from([(live, model)]));
+}
+
+#[tokio::test]
+async fn what_jobs_taught_their_peers_survives() {
+    let (store, _) = store().await;
+    assert!(store.load(START).await.unwrap().lessons.is_empty());
+    let kind = r#"[{"shape": SHAPE, "precision": "bf16"}, {"H100-80G": {"micro": 405, "step": -20, "extra": 1500}}]"#;
+    let shape = serde_json::to_string(&headway_types::example::tiny()).unwrap();
+    let lessons: Lessons = serde_json::from_str(&format!("[{}]", kind.replace("SHAPE", &shape))).unwrap();
+    for _ in 0..2 {
+        store.save_lessons(START, &lessons).await.unwrap();
+        assert_eq!(store.load(START).await.unwrap().lessons, lessons);
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use headway_engine::record::{
     PolicySettings, Project, Reservation,
 };
 use headway_engine::{Change, Known, Observation, Snapshot};
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::{ArrayId, GpuUuid, JobId, NodeId, PlanId, ReservationId, Sequences, Term};
 
 use crate::world::Key;
@@ -30,6 +30,7 @@ pub(crate) struct Store {
     reservations: BTreeMap<ReservationId, Reservation>,
     arrays: BTreeMap<ArrayId, Array>,
     models: BTreeMap<JobId, JobModel>,
+    lessons: Lessons,
     /// The event log.
     pub events: Vec<EventRecord>,
 }
@@ -175,8 +176,10 @@ impl Store {
 
     pub fn observe(&mut self, observations: &[Observation]) {
         for observation in observations {
-            if let Observation::Model { job, model } = observation {
-                self.models.insert(*job, JobModel::clone(model));
+            match observation {
+                Observation::Model { job, model } => drop(self.models.insert(*job, JobModel::clone(model))),
+                Observation::Lessons { lessons } => self.lessons = Lessons::clone(lessons),
+                Observation::Steps { .. } => {}
             }
         }
     }
@@ -209,6 +212,7 @@ impl Store {
             reservations: self.reservations.values().cloned().collect(),
             arrays: self.arrays.values().cloned().collect(),
             models: models.map(|(id, one)| (*id, one.clone())).collect(),
+            lessons: self.lessons.clone(),
             last_event_seq: self.last_event_seq(),
             restored: None,
         }

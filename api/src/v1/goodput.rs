@@ -123,11 +123,12 @@ pub struct StartCalibration {
     pub predictions: u64,
     /// Share of them that started between the first and the last decile.
     pub coverage: Option<f64>,
-    /// Median of how far starts were from the median that was predicted.
+    /// Median of how far starts were from the median that was predicted. A late start that has not come counts with the error
+    /// that it has at least.
     pub median_error_seconds: Option<f64>,
     /// The same with its sign: above 0 they came later.
     pub median_bias_seconds: Option<f64>,
-    /// Still waiting though the last decile is over: misses.
+    /// Misses whose start has not come: still waiting after the last decile, or ended without a start after it.
     pub late: u64,
     /// Still waiting within what was predicted: not counted.
     pub open: u64,

@@ -60,9 +60,9 @@ impl Engine {
     }
 
     fn of_rows(config: EngineConfig, term: Term, seed: u64, now: Timestamp, mut snapshot: Snapshot) -> Engine {
-        let models = std::mem::take(&mut snapshot.models);
+        let learnt = (std::mem::take(&mut snapshot.models), std::mem::take(&mut snapshot.lessons));
         let facts = Facts::restore(config, term, seed, now, snapshot);
-        let seen = Seen::new(now, facts.jobs.values(), facts.nodes.keys().copied(), models);
+        let seen = Seen::new(now, facts.jobs.values(), facts.nodes.keys().copied(), learnt);
         let view = View::empty(now, term, facts.policy.clone());
         Engine { facts, seen, rounds: Rounds::default(), view, asked_wake: None }
     }

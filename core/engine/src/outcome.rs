@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::{AgentCommand, ArrayId, JobId, NodeId, PlanId, ReservationId, StepReport, Term, Timestamp};
 use uuid::Uuid;
 
@@ -91,6 +91,8 @@ pub enum Observation {
     },
     /// What has been learnt about a job (noise scale, step-time correction), to survive a restart of the scheduler.
     Model { job: JobId, model: Arc<JobModel> },
+    /// What measured jobs teach jobs of the same shape, all of it, to survive a restart of the scheduler and the jobs.
+    Lessons { lessons: Arc<Lessons> },
 }
 
 /// The answer to one request.

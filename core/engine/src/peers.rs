@@ -6,6 +6,7 @@ use headway_goodput::JobModel;
 use headway_types::JobId;
 
 use crate::engine::Engine;
+use crate::outcome::Observation;
 use crate::seen::JobSeen;
 
 impl Engine {
@@ -24,6 +25,7 @@ impl Engine {
                 self.facts.draft.shown_jobs.insert(id);
             }
         }
+        self.facts.draft.observations.push(Observation::Lessons { lessons: Arc::clone(&lessons) });
         self.seen.lessons = lessons;
     }
 }

@@ -192,14 +192,14 @@ impl From<GroupStatus> for SeenGroup {
 }
 
 impl Seen {
-    /// At the beginning of a term: models that were saved, and nothing of any node.
+    /// At the beginning of a term: models and lessons that were saved, and nothing of any node.
     pub fn new<'a>(
         now: Timestamp,
         jobs: impl Iterator<Item = &'a Arc<Job>>,
         nodes: impl Iterator<Item = NodeId>,
-        mut models: BTreeMap<JobId, JobModel>,
+        (mut models, lessons): (BTreeMap<JobId, JobModel>, Lessons),
     ) -> Self {
-        let jobs = jobs.map(|job| (job.id, Arc::new(JobSeen::new(job, models.remove(&job.id), &Lessons::default()))));
+        let jobs = jobs.map(|job| (job.id, Arc::new(JobSeen::new(job, models.remove(&job.id), &lessons))));
         let nodes = nodes.map(|id| (id, NodeSeen::new(None, Contact::Never)));
         Self {
             listening_since: now,
@@ -211,7 +211,7 @@ impl Seen {
             restored: None,
             old_generations: BTreeSet::new(),
             took_over: None,
-            lessons: Arc::default(),
+            lessons: Arc::new(lessons),
             turned_away: BTreeMap::new(),
             sent: BTreeMap::new(),
         }

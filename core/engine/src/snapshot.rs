@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_types::{JobId, Timestamp};
 
 use crate::record::{
@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub arrays: Vec<Array>,
     /// Newest saved model per live job, where there is one.
     pub models: BTreeMap<JobId, JobModel>,
+    /// What measured jobs, ended ones included, have taught jobs of the same shape.
+    pub lessons: Lessons,
     pub last_event_seq: u64,
     /// Of when the store is a backup, while not all nodes have come back since it was restored.
     pub restored: Option<Timestamp>,

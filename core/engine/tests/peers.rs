@@ -46,3 +46,21 @@ fn who_waits_learns_from_who_runs_and_who_comes_later_too() {
     assert_eq!(model.kind(), cluster.engine.view().jobs[&first].model.as_ref().unwrap().kind());
     assert!(model.news(&round.lessons).is_none(), "an imagined job knows what there is to know");
 }
+
+#[test]
+fn another_leader_knows_what_ended_jobs_have_shown() {
+    let (mut cluster, first) = measured();
+    let own = expected(&cluster, first, first);
+    let held = cluster.engine.view().jobs[&first].allocation.clone().unwrap();
+    cluster.end(first, &headway_types::GroupOutcome::Succeeded);
+    cluster.pass_beating(5.0, &[0]);
+    cluster.restart_knowing();
+    cluster.register(crate::harness::inventory(0, 2), Vec::new());
+    let second = cluster.submit(elastic("second", 2));
+    let view = cluster.engine.view();
+    let class = view.nodes[&node_id(0)].node.inventory.class();
+    let model = view.jobs[&second].model.as_ref().unwrap();
+    let step = model.step_time(&class, held.placement.gpus(), NodeCount(1), &held.configuration.unwrap()).unwrap();
+    assert!((step.time.0 / own - 1.0).abs() < 0.05, "{} {own}", step.time.0);
+    assert!(!view.round().lessons.is_empty());
+}

@@ -120,8 +120,16 @@ impl Experience {
         Self { lives, paces, calibrations, ..Self::default() }
     }
 
+    /// What starts have taught, those included that should have come by now: each is known to come later than this.
     pub(crate) fn calibration(&self, method: Method) -> Calibration {
-        self.calibrations.get(&method).cloned().unwrap_or_default()
+        let mut calibration = self.calibrations.get(&method).cloned().unwrap_or_default();
+        let Some(now) = self.latest else { return calibration };
+        for (at, of, start) in self.open.values().filter(|(_, _, start)| is_overdue(*start, now)) {
+            if *of == method {
+                calibration.learn(*at, *start, now);
+            }
+        }
+        calibration
     }
 
     /// How often some came, and what they were like.
@@ -163,7 +171,12 @@ impl Experience {
     }
 
     fn ended(&mut self, job: JobId, passed: f64) {
-        self.open.remove(&job);
+        // A job that left without a start tells nothing, unless it had waited for longer than was predicted.
+        if let (Some((at, method, start)), Some(now)) = (self.open.remove(&job), self.latest)
+            && is_overdue(start, now)
+        {
+            self.calibrations.entry(method).or_default().learn(at, start, now);
+        }
         let Some(seen) = self.seen.remove(&job) else { return };
         if seen.runs && !seen.has_target {
             keep(&mut self.lives, seen.ran.0 + passed / 2.0);
@@ -210,6 +223,11 @@ impl Experience {
             self.calibrations.entry(method).or_default().learn(at, start, now);
         }
     }
+}
+
+/// Whether a start has not come by the end of its band.
+fn is_overdue(start: Start, now: Timestamp) -> bool {
+    start.p90.is_some_and(|p90| p90 < now)
 }
 
 fn keep<T>(lessons: &mut VecDeque<T>, lesson: T) {

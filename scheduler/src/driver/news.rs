@@ -36,6 +36,6 @@ pub(super) fn heard(change: &Change) -> Option<Feed> {
 pub(super) fn seen(observation: &Observation) -> Option<Feed> {
     match observation {
         Observation::Steps { report, .. } => Some(Feed::Job(report.job)),
-        Observation::Model { .. } => None,
+        Observation::Model { .. } | Observation::Lessons { .. } => None,
     }
 }

@@ -4,8 +4,8 @@ use headway_engine::Snapshot;
 use headway_types::Timestamp;
 
 use super::{
-    LOADING_TIME, Store, StoreError, allocations, arrays, cluster, idempotency, job_models, jobs, nodes, plans,
-    projects, reservations, within,
+    LOADING_TIME, Store, StoreError, allocations, arrays, cluster, idempotency, job_models, jobs, nodes, peer_lessons,
+    plans, projects, reservations, within,
 };
 
 impl Store {
@@ -41,6 +41,7 @@ impl Store {
             reservations: reservations::all(&mut tx).await.map_err(failed("loading reservations"))?,
             arrays: arrays::live(&mut tx).await.map_err(failed("loading arrays"))?,
             models: job_models::live(&mut tx).await.map_err(failed("loading models"))?,
+            lessons: peer_lessons::read(&mut tx).await.map_err(failed("loading the lessons of peers"))?,
             last_event_seq: row.last_event_seq,
             restored: row.restored,
         })

@@ -30,6 +30,7 @@ mod jobs;
 mod join_tokens;
 mod load;
 mod nodes;
+mod peer_lessons;
 mod plan_inputs;
 mod plans;
 mod predicted_starts;

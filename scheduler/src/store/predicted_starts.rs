@@ -31,6 +31,8 @@ pub struct Awaited {
     pub started: Option<(Timestamp, Option<String>)>,
     /// Whether it still waits in the queue.
     pub waits: bool,
+    /// When the job ended, if it has.
+    pub ended_at: Option<Timestamp>,
 }
 
 /// A start, beside what had been said of it first.
@@ -76,7 +78,7 @@ impl Store {
     /// Predictions made within a span with what became of them, the newest first, at most so many.
     pub async fn awaited_starts(&self, from: Timestamp, to: Timestamp, most: u32) -> Result<Vec<Awaited>, StoreError> {
         let rows = sqlx::query!(
-            r#"SELECT made_at, model_family, p10_at, p50_at, p90_at, state = 'queued' AS "waits!",
+            r#"SELECT made_at, model_family, p10_at, p50_at, p90_at, state = 'queued' AS "waits!", jobs.ended_at,
                 granted_at AS "granted_at?", gpu_type AS "gpu_type?"
             FROM predicted_starts AS said JOIN jobs USING (job_id)
             LEFT JOIN LATERAL (
@@ -100,6 +102,7 @@ impl Store {
             p90: row.p90_at.map(moment),
             started: row.granted_at.map(|at| (moment(at), row.gpu_type)),
             waits: row.waits,
+            ended_at: row.ended_at.map(moment),
         });
         Ok(awaited.collect())
     }
@@ -130,6 +133,23 @@ impl Store {
             p90: row.p90_at.map(moment),
         });
         Ok(met.collect())
+    }
+
+    /// Counts predictions whose last decile lies within a span, and by which no GPUs had been granted although the job
+    /// waited on. What came later, or never, is late in any case.
+    pub async fn overdue_starts(&self, from: Timestamp, to: Timestamp) -> Result<u64, StoreError> {
+        let row = sqlx::query!(
+            r#"SELECT count(*) AS "overdue!" FROM predicted_starts AS said JOIN jobs USING (job_id)
+            WHERE p90_at >= $1 AND p90_at < $2 AND state <> 'held' AND (ended_at IS NULL OR ended_at > p90_at)
+                AND NOT EXISTS (SELECT FROM allocations AS came
+                    WHERE came.job_id = said.job_id AND came.generation > said.generation AND came.granted_at <= p90_at)"#,
+            time(from),
+            time(to),
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::during("counting overdue starts"))?;
+        Ok(u64::try_from(row.overdue).unwrap_or_default())
     }
 
     /// Forgets what was predicted before this moment; returns how many.

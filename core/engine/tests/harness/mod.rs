@@ -13,7 +13,7 @@ use headway_engine::record::{
     Reservation,
 };
 use headway_engine::{Change, Engine, EngineConfig, Observation, Outcome, Reply, Snapshot};
-use headway_goodput::JobModel;
+use headway_goodput::{JobModel, Lessons};
 use headway_planner::CurveCache;
 use headway_types::command::GroupStatus;
 use headway_types::{
@@ -46,6 +46,7 @@ pub struct Cluster {
     curves: CurveCache,
     /// What was learnt of jobs, as it was last handed over to be kept.
     kept_models: BTreeMap<JobId, JobModel>,
+    kept_lessons: Lessons,
     term: u64,
     /// Of when the backup is that the store was restored from.
     pub restored: Option<Timestamp>,
@@ -88,6 +89,7 @@ impl Cluster {
             arrays: BTreeMap::new(),
             curves: CurveCache::default(),
             kept_models: BTreeMap::new(),
+            kept_lessons: Lessons::default(),
             term: 1,
             restored: None,
             seq: 0,
@@ -159,8 +161,10 @@ impl Cluster {
             }
         }
         for observation in outcome.observations {
-            if let Observation::Model { job, model } = observation {
-                self.kept_models.insert(job, JobModel::clone(&model));
+            match observation {
+                Observation::Model { job, model } => drop(self.kept_models.insert(job, JobModel::clone(&model))),
+                Observation::Lessons { lessons } => self.kept_lessons = Lessons::clone(&lessons),
+                Observation::Steps { .. } => {}
             }
         }
         self.wake_at = outcome.wake_at;
@@ -171,15 +175,15 @@ impl Cluster {
 
     /// The scheduler dies and another takes over from what was committed; no observation was written in time.
     pub fn restart(&mut self) {
-        self.restart_with(BTreeMap::new());
+        self.restart_with(BTreeMap::new(), Lessons::default());
     }
 
     /// The same where observations had been written.
     pub fn restart_knowing(&mut self) {
-        self.restart_with(self.kept_models.clone());
+        self.restart_with(self.kept_models.clone(), self.kept_lessons.clone());
     }
 
-    fn restart_with(&mut self, models: BTreeMap<JobId, JobModel>) {
+    fn restart_with(&mut self, models: BTreeMap<JobId, JobModel>, lessons: Lessons) {
         self.term += 1;
         let snapshot = Snapshot {
             jobs: self.jobs.values().filter(|job| !job.state.is_final()).cloned().collect(),
@@ -193,6 +197,7 @@ impl Cluster {
             reservations: self.reservations.values().cloned().collect(),
             arrays: self.arrays.values().cloned().collect(),
             models,
+            lessons,
             last_event_seq: self.seq,
             restored: self.restored,
         };

@@ -154,3 +154,35 @@ fn a_prediction_that_comes_true_teaches_once() {
     experience.observe(&again, &planned(&again));
     assert_eq!(experience.calibration(Method::Planner), after);
 }
+
+#[test]
+fn starts_that_have_not_come_by_the_end_of_their_bands_move_later_bands() {
+    let start = |p10: f64, p50: f64, p90: f64| {
+        let at = |seconds: f64| NOW + Seconds(seconds);
+        Start { p10: at(p10), p50: Some(at(p50)), p90: Some(at(p90)) }
+    };
+    let mut experience = Experience::default();
+    for number in 0..30 {
+        experience.open.insert(builder::job_id(number), (NOW, Method::Planner, start(80.0, 100.0, 120.0)));
+    }
+    let median = |experience: &Experience, now: f64| {
+        let calibrated = experience.calibration(Method::Planner).apply(NOW, start(800.0, 1_000.0, 1_200.0));
+        (now, calibrated.p50.unwrap().since(NOW).0)
+    };
+    experience.latest = Some(NOW + Seconds(110.0));
+    let before = median(&experience, 110.0);
+    experience.latest = Some(NOW + Seconds(400.0));
+    let overdue = median(&experience, 400.0);
+    assert!(overdue.1 > 2.0 * before.1, "{before:?} {overdue:?}");
+
+    // They leave the queue without a start: that they had waited too long stays known.
+    for number in 0..30 {
+        experience.ended(builder::job_id(number), 0.0);
+    }
+    assert!((median(&experience, 400.0).1 - overdue.1).abs() < 1.0);
+    // Who leaves within its band tells nothing.
+    let mut within = Experience { latest: Some(NOW + Seconds(90.0)), ..Experience::default() };
+    within.open.insert(builder::job_id(1), (NOW, Method::Planner, start(80.0, 100.0, 120.0)));
+    within.ended(builder::job_id(1), 0.0);
+    assert!(within.calibrations.is_empty());
+}

@@ -149,8 +149,9 @@ fn goodput(expectations: &[Met]) -> Vec<v1::GoodputCalibration> {
     told.collect()
 }
 
-/// A job that still waits after its last decile is a miss already; one that is waiting before it says nothing yet; one that left the queue without a start never
-/// will.
+/// A job that still waits after its last decile is a miss already, and so is one that ended without a start after it: both
+/// count with the error that they have at least. A job that waits before its last decile tells nothing yet; one that left the
+/// queue before it never will.
 fn starts_of(starts: &[Awaited], now: Timestamp) -> Vec<v1::StartCalibration> {
     let mut by: BTreeMap<Group, Errors> = BTreeMap::new();
     for one in starts {
@@ -163,12 +164,18 @@ fn starts_of(starts: &[Awaited], now: Timestamp) -> Vec<v1::StartCalibration> {
                     errors.in_band += u64::from(one.p10 <= *at && one.p90.is_none_or(|p90| *at <= p90));
                     errors.off.extend(one.p50.map(|p50| seconds_after(*at, p50)));
                 }
-                None if !one.waits => {}
-                None if one.p90.is_some_and(|p90| p90 < now) => {
-                    errors.with_band += 1;
-                    errors.late += 1;
+                None => {
+                    let without_a_start_until = if one.waits { Some(now) } else { one.ended_at };
+                    match without_a_start_until {
+                        Some(until) if one.p90.is_some_and(|p90| p90 < until) => {
+                            errors.with_band += 1;
+                            errors.late += 1;
+                            errors.off.extend(one.p50.map(|p50| seconds_after(until, p50)));
+                        }
+                        Some(_) if one.waits => errors.open += 1,
+                        _ => {}
+                    }
                 }
-                None => errors.open += 1,
             }
         }
     }
@@ -223,6 +230,7 @@ mod tests {
             p90: Some(at(400)),
             started: start.map(|seconds| (at(seconds), Some("A100-40G".into()))),
             waits,
+            ended_at: None,
         }
     }
 
@@ -252,7 +260,12 @@ mod tests {
         let row = &rows[0];
         assert_eq!((row.predictions, row.late, row.open), (3, 1, 0));
         assert_eq!(row.coverage.map(|share| (share * 3.0).round()), Some(1.0), "too early is outside as well");
-        assert_eq!((row.median_error_seconds, row.median_bias_seconds), (Some(125.0), Some(-25.0)));
+        // 100 s late, 150 s early, and 800 s late at least.
+        assert_eq!((row.median_error_seconds, row.median_bias_seconds), (Some(150.0), Some(100.0)));
+        let cancelled = |seconds| Awaited { ended_at: Some(at(seconds)), ..awaited(None, false) };
+        let rows = starts_of(&[cancelled(399), cancelled(500)], at(1_000));
+        assert_eq!((rows[0].predictions, rows[0].late, rows[0].coverage), (1, 1, Some(0.0)), "it had waited beyond it");
+        assert_eq!(rows[0].median_bias_seconds, Some(300.0));
         let rows = starts_of(&all[2..3], at(300));
         assert_eq!((rows[0].predictions, rows[0].open, rows[0].coverage), (0, 1, None));
     }
