@@ -29,6 +29,7 @@ impl World<'_> {
                 return Err(format!("GPU {gpu} of {here} is used by {name} {} and granted to {holder:?}", key.1));
             }
         }
+        self.check_only_start(key, name)?;
         let fenced =
             self.store.jobs.get(&key.0).and_then(|job| job.spec.training()).is_some_and(|one| one.checkpoint.fenced);
         let other = self
@@ -40,6 +41,15 @@ impl World<'_> {
                 Err(format!("{name} runs twice: {} while {} lives, and it is not fenced", key.1, other.1))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// A job that must not run twice has had processes under no other generation.
+    fn check_only_start(&self, key: Key, name: &str) -> Result<(), String> {
+        let once = self.store.jobs.get(&key.0).is_some_and(|job| job.spec.limits.forbid_restart());
+        match self.gangs.keys().find(|other| once && other.0 == key.0 && **other != key) {
+            Some(other) => Err(format!("{name} must not run twice, and {} comes after {}", key.1, other.1)),
+            None => Ok(()),
         }
     }
 

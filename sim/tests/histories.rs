@@ -91,6 +91,19 @@ fn every_promise_holds_within_a_quota() {
     }
 }
 
+#[test]
+fn a_job_that_must_not_run_twice_is_launched_once_whatever_goes_wrong() {
+    for seed in 0..4 * PRESETS {
+        let mut scenario = Scenario::lifetime(seed);
+        for job in &mut scenario.jobs {
+            (job.spec.limits.restartable, job.spec.limits.max_restarts) = (Some(false), 0);
+        }
+        if let Err(failure) = simulate(&scenario) {
+            panic!("{}", tell(&scenario, &failure, &format!("{seed} once")));
+        }
+    }
+}
+
 /// However soon ledgers forget which generations they have seen, none comes back.
 #[test]
 fn every_promise_holds_though_no_fence_is_kept() {

@@ -20,7 +20,7 @@ const WORDS: &[&str] = &[
     "schedule", "1f1b", "sharding", "parameters", "recompute", "full", "micro_batch", "sequence_parallel",
     "reconfigure", "live", "never", "checkpoint", "dir", "every", "grace", "fenced", "kappa", "noise", "adam",
     "progress", "source", "stdout", "regex", "step=(\\d+)", "samples_per_step", "tokens_per_step", "rank", "last",
-    "seq_len", "min_runtime", "max_resizes_per_hour", "max_overhead_pct", "min_share", "time", "max_restarts",
+    "seq_len", "min_runtime", "max_resizes_per_hour", "max_overhead_pct", "min_share", "time", "max_restarts", "restartable",
     "signal", "B:USR1@120s", "stall_after", "min_gpu_util", "10%/1h", "job", "on", "success", "range", "parallel",
     "0-99:2%8", "gpu_hours", "per", "gpu", "workdir", "command", "env", "secrets", "HF_TOKEN", "hooks", "prolog",
     "epilog", "timeout", "webhook", "https://hooks.example/x", "secret", "jobs", "4Mi tokens", "64 sequences",

@@ -15,11 +15,18 @@ pub(super) fn read(spec: &Section<'_>) -> Limits {
     let mut limits = Limits::default();
     let Some(value) = spec.get("limits") else { return limits };
     let path = spec.field("limits");
-    let known = ["time", "max_restarts", "signal", "stall_after", "min_gpu_util"];
+    let known = ["time", "max_restarts", "restartable", "signal", "stall_after", "min_gpu_util"];
     let Some(section) = Section::open(&path, value, &known, &[], spec.findings()) else { return limits };
     limits.time = section.quantity("time", quantity::duration);
     if let Some(restarts) = section.whole("max_restarts", 0) {
         limits.max_restarts = restarts;
+    }
+    limits.restartable = section.flag("restartable");
+    if limits.forbid_restart() {
+        if section.has("max_restarts") && limits.max_restarts > 0 {
+            section.wrong("max_restarts", "must be 0 or absent, since restartable: false forbids every restart");
+        }
+        limits.max_restarts = 0;
     }
     limits.signal = section.quantity("signal", notice);
     if let (Some(notice), Some(time)) = (limits.signal, limits.time)
@@ -38,6 +45,7 @@ pub(super) fn to_json(limits: &Limits) -> Value {
     let entries = [
         ("time", limits.time.map(seconds)),
         ("max_restarts", Some(json!(limits.max_restarts))),
+        ("restartable", limits.restartable.map(Value::Bool)),
         ("signal", limits.signal.map(|notice| json!(notice.to_string()))),
         ("stall_after", limits.stall_after.map(seconds)),
         ("min_gpu_util", limits.min_gpu_util.map(|least| json!(least.to_string()))),
@@ -122,6 +130,20 @@ mod tests {
     }
 
     #[test]
+    fn a_job_that_must_not_run_twice_has_no_restarts() {
+        for (written, restartable, max_restarts) in [
+            ("{}", None, 20),
+            ("{restartable: true}", Some(true), 20),
+            ("{restartable: false}", Some(false), 0),
+            ("{restartable: false, max_restarts: 0}", Some(false), 0),
+        ] {
+            let spec = read_yaml(&with(written)).unwrap();
+            assert_eq!((spec.limits.restartable, spec.limits.max_restarts), (restartable, max_restarts), "{written}");
+            assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
+        }
+    }
+
+    #[test]
     fn mistakes_in_limits_are_told() {
         let wrong = [
             "{signal: KILL@10s}",
@@ -133,6 +155,8 @@ mod tests {
             "{min_gpu_util: 0%/1h}",
             "{min_gpu_util: 10%/1s}",
             "{min_gpu_util: 10%/25h}",
+            "{restartable: sometimes}",
+            "{restartable: false, max_restarts: 3}",
         ];
         let told: Vec<String> = wrong.iter().map(|one| read_yaml(&with(one)).unwrap_err().to_string()).collect();
         insta::assert_snapshot!(told.join("\n"));

@@ -35,6 +35,9 @@ pub struct PlanSummary {
     /// (bound − objective) / |bound|; 0 when proven optimal.
     pub gap: Option<f64>,
     pub moves: u32,
+    /// Whether somebody forced an allocation on a job: the objective may then fall.
+    #[serde(default)]
+    pub forced: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -86,6 +89,13 @@ pub struct Plan {
     /// Objective of staying as it was.
     pub objective_before: f64,
     pub objective: f64,
+    /// Expected change of the goodput of all running jobs that the plan stops or restarts, percent; `null`: it disturbs no
+    /// job whose goodput is known.
+    #[serde(default)]
+    pub goodput_change_pct: Option<f64>,
+    /// Whether somebody forced an allocation on a job: the objective may then fall.
+    #[serde(default)]
+    pub forced: bool,
     /// Upper bound on any plan's objective; `null`: the policy serves in order and bounds nothing.
     pub bound: Option<f64>,
     /// (bound − objective) / |bound|; 0 when proven optimal.

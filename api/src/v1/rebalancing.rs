@@ -96,6 +96,9 @@ pub struct PastPlan {
     /// The plan whose moves it took back.
     #[serde(default)]
     pub undoes: Option<Uuid>,
+    /// Whether somebody forced an allocation on a job.
+    #[serde(default)]
+    pub forced: bool,
     /// Jobs that it started, and running jobs that it moved or stopped.
     pub starts: u32,
     pub moves: u32,

@@ -49,6 +49,7 @@ fn text(of: &JobDetail, log: Option<&LastLines>, told: &[Delivery], now: DateTim
     page.0.push(format!("{} ({})", of.job.name, of.job.id));
     lot(&mut page, &of.job, now);
     order(&mut page, of);
+    page.line("restarts", restarts(&of.spec));
     run_as(&mut page, &of.job);
     history(&mut page, &of.job, now);
     if let Some(LastLines { rank, lines }) = log {
@@ -130,6 +131,15 @@ fn lot(page: &mut Page, job: &Job, now: DateTime<Utc>) {
     let waited =
         |started: DateTime<Utc>| format!("{}, after {}", moment(started), duration(seconds(started, job.submitted_at)));
     page.line("started", job.started_at.map(waited));
+}
+
+/// Whether it may be started again, where its specification says so.
+fn restarts(spec: &serde_json::Value) -> Option<String> {
+    let told = match spec["limits"]["restartable"].as_bool()? {
+        true => "at any time: other jobs may take its GPUs (limits.restartable: true)",
+        false => "never: it must not run twice (limits.restartable: false)",
+    };
+    Some(told.to_owned())
 }
 
 /// Who comes before it, and before whom it comes.

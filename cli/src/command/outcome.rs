@@ -91,7 +91,7 @@ fn past_row(of: &PastPlan) -> Vec<String> {
         optional(of.predicted_gain_pct, change),
         format!("{:.2}", of.realised_lost_gpu_hours),
         format!("{:.2}", of.predicted_lost_gpu_hours),
-        of.trigger.clone(),
+        if of.forced { format!("forced: {}", of.trigger) } else { of.trigger.clone() },
     ]
 }
 

@@ -277,10 +277,7 @@ pub fn show(print: &Printer, plan: &PlanReply) -> Result<(), Failure> {
 }
 
 fn text(print: &Printer, plan: &PlanReply) -> String {
-    let mut lines = vec![
-        format!("plan {} ({}), made because {}", plan.id, plan.state, plan.trigger),
-        format!("objective {:.4} -> {:.4}, {}", plan.objective_before, plan.objective, proven(plan.bound, plan.gap, 2)),
-    ];
+    let mut lines = vec![format!("plan {} ({}), made because {}", plan.id, plan.state, plan.trigger), worth(plan)];
     lines.extend(plan.solver.as_ref().map(solved_by));
     lines.extend(plan.valid_until.map(|until| format!("waits for approval until {}", moment(until))));
     lines.extend(plan.relaxed.iter().map(|one| format!("not kept: {} ({})", one.rule, one.reason)));
@@ -309,6 +306,16 @@ fn text(print: &Printer, plan: &PlanReply) -> String {
     lines.join("\n") + "\n"
 }
 
+/// "goodput -28.7 %, forced; objective 4.0100 -> 3.6187, bound 3.6187, gap 0.00 %".
+fn worth(plan: &PlanReply) -> String {
+    let goodput = plan.goodput_change_pct.map(|percent| format!("goodput {}", change(percent)));
+    let forced = plan.forced.then(|| "forced".to_owned());
+    let gains: Vec<String> = goodput.into_iter().chain(forced).collect();
+    let proven = proven(plan.bound, plan.gap, 2);
+    let objective = format!("objective {:.4} -> {:.4}, {proven}", plan.objective_before, plan.objective);
+    if gains.is_empty() { objective } else { format!("{}; {objective}", gains.join(", ")) }
+}
+
 fn summary(of: &PlanSummary) -> Vec<String> {
     vec![
         short(&of.id.to_string()).to_owned(),
@@ -316,7 +323,7 @@ fn summary(of: &PlanSummary) -> Vec<String> {
         of.state.to_string(),
         format!("{:.4}", of.objective),
         of.moves.to_string(),
-        of.trigger.clone(),
+        if of.forced { format!("forced: {}", of.trigger) } else { of.trigger.clone() },
         of.id.to_string(),
     ]
 }
@@ -380,5 +387,8 @@ mod tests {
         }))
         .unwrap();
         insta::assert_snapshot!(text(&Printer::plain(), &plan));
+        let forced = PlanReply { forced: true, goodput_change_pct: Some(-28.74), objective: 1.25, ..plan };
+        let told = worth(&forced);
+        assert_eq!(told, "goodput -28.7 %, forced; objective 1.5000 -> 1.2500, bound 2.2500, gap 0.00 %");
     }
 }

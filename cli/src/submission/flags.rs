@@ -49,6 +49,12 @@ pub struct Flags {
     /// How often it is started again after failures of its own [default: 0 for a bare command, 20 in a file].
     #[arg(long, value_name = "N")]
     pub max_restarts: Option<u32>,
+    /// Never run it twice: whatever ends it after a process was started, it fails instead of starting again.
+    #[arg(long, conflicts_with_all = ["requeue", "max_restarts"])]
+    pub no_requeue: bool,
+    /// Other jobs may take its GPUs although it has no training section: it starts again later, and resumes by itself.
+    #[arg(long)]
+    pub requeue: bool,
     /// Another job that comes before it: its name or id, and what is waited for: success (as by default), failure, any end of it, or its start. May be
     /// given more than once; adds to what a file says.
     #[arg(long, value_name = "JOB[:success|failure|any|start]", value_parser = after)]
@@ -149,6 +155,14 @@ impl Overlay<'_> {
         let progress = flags.progress.as_ref().map(|regex| json!({ "source": "stdout", "regex": regex }));
         self.set(&[section, "progress"], progress, "--progress")?;
         self.set(&["limits", "max_restarts"], flags.max_restarts.map(Value::from), "--max-restarts")?;
+        match (flags.requeue, flags.no_requeue) {
+            (true, _) => self.set(&["limits", "restartable"], Some(json!(true)), "--requeue")?,
+            (_, true) => {
+                self.set(&["limits", "restartable"], Some(json!(false)), "--no-requeue")?;
+                self.set(&["limits", "max_restarts"], Some(json!(0)), "--no-requeue")?;
+            }
+            (false, false) => {}
+        }
         let workdir = flags.workdir.as_ref().map(std::path::absolute).transpose()?;
         self.set(&["run", "workdir"], workdir.map(|dir| json!(dir.display().to_string())), "--workdir")?;
         self.set(&["array"], text(&flags.array), "--array")?;

@@ -223,16 +223,30 @@ impl Translation<'_> {
             }
         }
         // A script that fails has failed, as in Slurm; what nodes do to it never counts against it.
-        let line = self.options.given.get("requeue").map_or(1, |one| one.line);
-        self.set("limits.max_restarts", line, json!(0));
-        if let Some(one) = self.options.take("requeue") {
-            self.options.note(one.line, "--requeue is so in any case: a job whose node fails starts again elsewhere");
-        }
-        if let Some(one) = self.options.take("no-requeue") {
-            let note =
-                "--no-requeue is left out: a job whose node fails starts again elsewhere; a script that fails does not";
-            self.options.note(one.line, note);
-        }
+        self.set("limits.max_restarts", 1, json!(0));
+        self.requeue()
+    }
+
+    /// `--requeue`, `--no-requeue`: whether the script may run a second time.
+    fn requeue(&mut self) -> Result<(), Wrong> {
+        let (again, never) = (self.options.take("requeue"), self.options.take("no-requeue"));
+        let (one, restartable, note) = match (again, never) {
+            (None, None) => return Ok(()),
+            // As with every option given twice, the last line counts.
+            (Some(again), never) if never.as_ref().is_none_or(|never| never.line < again.line) => (
+                again,
+                true,
+                "--requeue became limits.restartable: true: other jobs may take its GPUs, and it starts again",
+            ),
+            (_, Some(never)) => (
+                never,
+                false,
+                "--no-requeue became limits.restartable: false: it is started once, and fails where its node does",
+            ),
+            (Some(again), None) => (again, true, ""),
+        };
+        self.set("limits.restartable", one.line, json!(restartable));
+        self.options.note(one.line, note);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use headway_types::{Blame, Generation, JobId, NodeId, Seconds, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
+use crate::generation::MUST_NOT_RUN_TWICE;
 use crate::health::{Counted, Incident};
 use crate::outcome::Observation;
 use crate::record::{Job, LastFailure, StopCause};
@@ -60,6 +61,7 @@ impl Engine {
         }
         let breakdown = match self.mistake(job, &breakdown) {
             Mistake::None => breakdown,
+            Mistake::Likely { .. } if self.has_used_its_only_start(job) => breakdown,
             Mistake::Certain => return self.end_mistaken(job, breakdown),
             Mistake::Likely { node } => {
                 self.facts.edit_job(job, |job| job.lacking = Some(node));
@@ -100,6 +102,10 @@ impl Engine {
             _ if !ran_before && at_once => Mistake::Certain,
             _ => Mistake::None,
         }
+    }
+
+    fn has_used_its_only_start(&self, id: JobId) -> bool {
+        self.facts.jobs.get(&id).is_some_and(|job| self.facts.has_used_its_only_start(job))
     }
 
     /// Nobody but its owner can help the job: no node is blamed, and nothing is tried again.
@@ -231,6 +237,7 @@ impl Engine {
         };
         let most = job.spec.limits.max_restarts;
         let next = match job.failures > most {
+            _ if self.facts.has_used_its_only_start(job) => MUST_NOT_RUN_TWICE.to_owned(),
             true if most == 0 => "it asked for no restart".to_owned(),
             true => format!("its {most} restarts are used up"),
             false => {

@@ -139,6 +139,13 @@ impl Facts {
         self.allocations.get(&(job.id, job.generation))
     }
 
+    /// Returns whether the job must not be started again: its specification forbids it, and a process of its newest
+    /// generation may have been launched. A generation without a row may have been.
+    pub fn has_used_its_only_start(&self, job: &Job) -> bool {
+        let launched = || self.newest_allocation(job).is_none_or(|allocation| allocation.prepared_at.is_some());
+        job.spec.limits.forbid_restart() && job.generation > Generation(0) && launched()
+    }
+
     /// The allocation whose processes may be alive.
     pub fn live_allocation(&self, job: &Job) -> Option<&Arc<Allocation>> {
         self.allocations.get(&(job.id, job.state.generation()?))

@@ -15,6 +15,9 @@ use crate::record::{Allocation, AllocationPhase, Job, JobState, LastChange, Stop
 use crate::seen::{Destination, Moving};
 use crate::situation::gang::Part;
 
+/// Why a job is not started again.
+pub(crate) const MUST_NOT_RUN_TWICE: &str = "it must not run twice (limits.restartable: false)";
+
 impl Engine {
     /// Runs the transition table of a job; false where it refuses. The live numbers go with the job; what it reached last
     /// stays in its row.
@@ -44,6 +47,10 @@ impl Engine {
         let returns = matches!(&seen.moving, Some(Moving::Stopped { leaves: Some(left), .. }) if *left == shape);
         let goes_on = matches!(&seen.moving, Some(Moving::Stopped { to, .. }) if to.leads_to(assignment));
         let lr_scale = seen.lr_scale(assignment.configuration);
+        let launched_before = self.facts.newest_allocation(&job).is_some_and(|one| one.prepared_at.is_some());
+        if job.spec.limits.forbid_restart() && launched_before {
+            return self.facts.impossible("a job that must not run twice was to be started again", Some(id), None);
+        }
         if !self.transition(id, JobEvent::Grant { generation }) {
             return;
         }
@@ -267,6 +274,9 @@ impl Engine {
     fn after_stop(&self, row: &Job, cause: StopCause) -> (JobEvent, Option<Note>) {
         let name = &row.spec.name;
         let exhausted = row.failures > row.spec.limits.max_restarts;
+        // After a restore nothing tells how far the generations came that the store does not know.
+        let only_start = self.facts.has_used_its_only_start(row)
+            || (row.spec.limits.forbid_restart() && self.seen.old_generations.contains(&row.id));
         let failed = |message: String| {
             let note = Note::new("job.failed", format!("{name} failed: {message}"));
             (JobEvent::Fail { message }, Some(note))
@@ -276,8 +286,8 @@ impl Engine {
                 let note = Note::new("job.cancelled", format!("{name} was cancelled by {by}"));
                 (JobEvent::Cancel { by, reason }, Some(note))
             }
-            (Some(Wish::Held { reason }), _) => (JobEvent::Hold { reason }, None),
-            (None, StopCause::GangBroken { message } | StopCause::Hung { message }) if exhausted => {
+            (Some(Wish::Held { reason }), _) if !only_start => (JobEvent::Hold { reason }, None),
+            (_, StopCause::GangBroken { message } | StopCause::Hung { message }) if exhausted => {
                 if row.failures <= 1 {
                     return failed(message);
                 }
@@ -285,12 +295,22 @@ impl Engine {
                 let note = Note::new("job.failed", format!("{name} {message}"));
                 (JobEvent::Fail { message }, Some(note))
             }
-            (None, StopCause::Mistaken { message } | StopCause::IdleGpus { message }) => failed(message),
-            (None, StopCause::TimeLimit) => failed("its time limit has passed".into()),
-            (None, cause) if cause == StopCause::BudgetSpent || self.budget_is_spent(row) => {
+            (_, StopCause::Mistaken { message } | StopCause::IdleGpus { message }) => failed(message),
+            (_, StopCause::TimeLimit) => failed("its time limit has passed".into()),
+            (_, cause) if cause == StopCause::BudgetSpent || self.budget_is_spent(row) => {
                 failed(format!("its budget of {} is spent", row.budget_in_words()))
             }
-            (None, _) => (JobEvent::Requeue, None),
+            (_, cause) if only_start => failed(format!("{}, and {MUST_NOT_RUN_TWICE}", self.why_it_ended(cause))),
+            (_, _) => (JobEvent::Requeue, None),
+        }
+    }
+
+    /// Why a generation ended that cannot be followed by another.
+    fn why_it_ended(&self, cause: StopCause) -> String {
+        match cause {
+            StopCause::GangBroken { message } | StopCause::Hung { message } => message,
+            StopCause::NodeLost { node } => format!("node {} is lost", self.facts.node_name(node)),
+            _ => "it was stopped".to_owned(),
         }
     }
 

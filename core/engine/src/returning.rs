@@ -9,7 +9,8 @@ use headway_types::{Generation, JobId, Timestamp};
 
 use crate::draft::Note;
 use crate::engine::Engine;
-use crate::record::{Availability, Job};
+use crate::job::JobEvent;
+use crate::record::{Availability, Job, JobState};
 
 /// By so much the generation of each job rises that holds nothing: more than any may have begun since the backup.
 const LEAP: u64 = 1_000;
@@ -40,7 +41,12 @@ impl Engine {
             let (holding, idle): (Vec<_>, Vec<_>) = live.partition(holds);
             (idle.iter().map(|job| job.id).collect(), holding.iter().map(|job| job.id).collect())
         };
-        idle.into_iter().for_each(|id| self.leap(id));
+        for id in &idle {
+            self.leap(*id);
+        }
+        for id in idle.into_iter().chain(holding.iter().copied()) {
+            self.hold_if_it_may_have_run(id, backup_of);
+        }
         self.seen.old_generations = holding;
         let message = format!(
             "the database was restored from a backup of {} ago; no GPUs are granted until {} are back, or have been silent for too long",
@@ -49,6 +55,21 @@ impl Engine {
         );
         self.facts.note(Note::new("cluster.restored", message).with("nodes", self.seen.awaited.len()));
         self.seen.restored = Some(backup_of);
+    }
+
+    /// A job that waited when the backup was made may have run since. One that must not run twice is put on hold: only
+    /// its owner can tell.
+    fn hold_if_it_may_have_run(&mut self, id: JobId, backup_of: Timestamp) {
+        let waits = |job: &&Arc<Job>| job.spec.limits.forbid_restart() && matches!(job.state, JobState::Queued { .. });
+        let Some(name) = self.facts.jobs.get(&id).filter(waits).map(|job| job.spec.name.clone()) else { return };
+        let age = self.facts.now.since(backup_of).words();
+        let reason = format!(
+            "the database was restored from a backup of {age} ago, and the job may have run since; it must not run twice. \
+             Release it if it has not run, cancel it if it has"
+        );
+        if self.transition(id, JobEvent::Hold { reason: Some(reason.clone()) }) {
+            self.facts.note(Note::new("job.held", format!("{name} is put on hold: {reason}")).job(id));
+        }
     }
 
     /// So that no node has seen the next generation of the job.

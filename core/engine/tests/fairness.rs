@@ -205,7 +205,9 @@ fn a_wait_is_kept_over_a_broken_node_and_a_restart_and_ends_with_a_preemption() 
     let mut cluster = Cluster::new(&[4]);
     let first = cluster.submit(rigid("first", 4));
     cluster.start(first);
-    let second = cluster.submit(rigid("second", 4));
+    let mut second = rigid("second", 4);
+    second.limits.restartable = Some(true);
+    let second = cluster.submit(second);
     cluster.pass_beating(500.0, &[0]);
     cluster.end(first, &GroupOutcome::Succeeded);
     cluster.pass_beating(3.0, &[0]);

@@ -36,6 +36,7 @@ mod resize;
 mod restarts;
 mod returning;
 mod scenarios;
+mod single_runs;
 mod terms;
 mod trust;
 mod under_way;

@@ -81,7 +81,9 @@ impl World {
                 (job.claim.waited, job.claim.ran) = (Seconds(0.0), Seconds(0.0));
             }
             job.current = next;
-            job.freedom = Freedom::Free;
+            if !matches!(job.freedom, Freedom::Settled { .. }) {
+                job.freedom = Freedom::Free;
+            }
         }
     }
 

@@ -88,6 +88,8 @@ pub(crate) struct Options<'a> {
     pub present: Option<Prediction>,
     /// What that is worth.
     pub present_value: Quanta,
+    /// It could stay as it is, but for what people force on it.
+    pub forced_off: bool,
     pub measure: Measure,
     /// How much hangs on it, and by how much its values were multiplied for that and to compare it with others (`urgency`).
     pub urgency: f64,
@@ -103,6 +105,14 @@ pub(crate) struct Options<'a> {
     pub barred: Vec<usize>,
     /// Its deadline cannot be met any more by anything it could get.
     pub late: bool,
+}
+
+impl Options<'_> {
+    /// Whether the job keeps what it has unless something that is owed takes it.
+    pub fn keeps_its_place(&self) -> bool {
+        let stays = self.candidates.get(self.incumbent).is_some_and(|one| one.stays);
+        stays && matches!(self.job.freedom, Freedom::Settled { .. })
+    }
 }
 
 pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut CurveCache) -> Options<'a> {
@@ -147,7 +157,10 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         batch_change = change;
     }
     let sizes = sizes(&maker, &ways);
-    if !fixed {
+    // A settled job that can stay has no other place to go: it keeps what it has, or gives it up to what is owed.
+    let settled =
+        matches!(job.freedom, Freedom::Settled { .. }) && !candidates.get(incumbent).is_some_and(|one| one.stays);
+    if !fixed && !settled {
         candidates.extend(ways.into_iter().filter_map(|way| maker.place(way)));
     }
     let late = maker.settle(&mut candidates);
@@ -163,6 +176,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         obstacle,
         present,
         present_value,
+        forced_off: false,
         measure,
         urgency,
         scale,

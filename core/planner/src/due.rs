@@ -105,7 +105,10 @@ pub(crate) fn had_their_turn(round: &Round<'_>, options: &[Options<'_>]) -> Arc<
         let of = &options[*job];
         let lost = of.job.downtime.restart.0 + of.job.rework.0;
         let goes_on = of.candidates.get(of.incumbent).map(|now| ends_after(round, of.job, now));
-        of.job.claim.ran.0 >= turn.0 && lost <= LOST_SHARE * turn.0 && goes_on.is_some_and(|left| left >= turn.0)
+        !of.keeps_its_place()
+            && of.job.claim.ran.0 >= turn.0
+            && lost <= LOST_SHARE * turn.0
+            && goes_on.is_some_and(|left| left >= turn.0)
     };
     Arc::new((0..options.len()).filter(had).collect())
 }

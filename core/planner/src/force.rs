@@ -42,10 +42,12 @@ impl Force {
             let size = self.gpus.is_none_or(|gpus| gpus == candidate.gpus);
             size && (self.gpu_type.is_none() || class.is_some_and(of_type))
         };
+        let stayed = of.candidates.iter().any(|one| one.stays);
         of.candidates.retain(|one| one.gpus.0 == 0 || suits(one));
         of.incumbent = of.candidates.iter().position(|one| one.stays).unwrap_or(0);
         if !of.candidates.iter().any(|one| one.stays) {
             of.batch_change = None;
+            of.forced_off = stayed;
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Guarantees {
     /// Those of them that get back what others borrowed.
     pub reclaiming: BTreeSet<usize>,
     pub relaxed: Vec<Relaxed>,
+    /// Jobs that keep what they have: no other job is owed their GPUs.
+    pub settled: BTreeSet<usize>,
     /// Jobs that were owed so much and found no room for it, so that nobody gives way to them.
     pub forgone: BTreeMap<usize, GpuCount>,
     /// Jobs that have more in the witness than now.
@@ -46,7 +48,8 @@ pub(crate) struct Guarantees {
 impl Guarantees {
     /// Whether a candidate of a job respects what the job is sure of.
     pub fn allow(&self, options: &[Options<'_>], job: usize, candidate: usize) -> bool {
-        self.sure.get(&job).is_none_or(|least| options[job].candidates[candidate].gpus >= *least)
+        let kept = !self.settled.contains(&job) || candidate == options[job].incumbent;
+        kept && self.sure.get(&job).is_none_or(|least| options[job].candidates[candidate].gpus >= *least)
     }
 
     /// Jobs to which others give way in the witness and that a choice all the same leaves with less than they are owed,
@@ -118,8 +121,10 @@ pub(crate) fn guarantees(round: &Round<'_>, options: &[Options<'_>], hopeless: &
     owed.serve_the_due();
     let (rightful, lent, raised) = (owed.rightful(), owed.lent(), owed.raised());
     let (start, capacity) = owed.witness.finish();
+    let keeps = |job: &usize| options[*job].keeps_its_place() && start[*job] == options[*job].incumbent;
+    let settled = (0..options.len()).filter(keeps).collect();
     let Owed { sure, reclaiming, relaxed, forgone, floors, .. } = owed;
-    Guarantees { capacity, start, sure, reclaiming, relaxed, forgone, raised, floors, rightful, lent }
+    Guarantees { capacity, start, sure, reclaiming, relaxed, settled, forgone, raised, floors, rightful, lent }
 }
 
 /// Highest priority first, of these the longest waiting, of these the first.
@@ -147,7 +152,7 @@ fn asks_for_more_than(job: &PlanJob, gpus: GpuCount) -> bool {
         PlanWork::Model(_) if !range.sizes.is_empty() => range.sizes.clone(),
         PlanWork::Opaque | PlanWork::Model(_) => vec![range.max],
     };
-    matches!(job.freedom, Freedom::Free) && sizes.into_iter().any(|size| size > gpus && range.allows(size))
+    !matches!(job.freedom, Freedom::Fixed { .. }) && sizes.into_iter().any(|size| size > gpus && range.allows(size))
 }
 
 struct Owed<'a, 'r> {
@@ -293,7 +298,10 @@ impl Owed<'_, '_> {
             let floor = self.job(job).claim.floor;
             let Some(least) = self.floor_size(job) else { continue };
             let rule = floor_of_job(self.job(job));
-            if !self.secure(job, least, &Victims::UpTo { priority: Priority(u8::MAX) }) {
+            // What people force on a job may stop any other.
+            let forced = self.round.input.forced.iter().any(|one| one.job == self.job(job).job);
+            let victims = if forced { Victims::Anyone } else { Victims::UpTo { priority: Priority(u8::MAX) } };
+            if !self.secure(job, least, &victims) {
                 if self.forgone.contains_key(&job) {
                     continue;
                 }

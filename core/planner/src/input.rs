@@ -152,6 +152,17 @@ impl PlanWork {
     }
 }
 
+impl Freedom {
+    /// Why the job keeps its GPUs, if it does.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Free => None,
+            Self::Settled { reason } | Self::Fixed { reason } => Some(reason),
+        }
+    }
+}
+
 /// Seconds a job stands still per tier of change; learned per job, defaulted before.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Downtime {
@@ -169,6 +180,11 @@ pub struct Downtime {
 #[serde(rename_all = "snake_case", tag = "freedom")]
 pub enum Freedom {
     Free,
+    /// Keeps its GPUs and layout from other jobs, for this reason. What is owed may still stop it: quotas, floors of
+    /// projects, reclaimed GPUs, and nodes that it must leave.
+    Settled {
+        reason: String,
+    },
     /// Must keep its GPUs and layout (minimum runtime, resize budget, a pin, a start or stop in flight), for this reason.
     Fixed {
         reason: String,

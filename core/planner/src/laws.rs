@@ -7,6 +7,7 @@ mod examples;
 mod large;
 mod owed;
 pub(crate) mod rounds;
+mod settled;
 pub(crate) mod sites;
 mod stream;
 
@@ -175,6 +176,19 @@ proptest! {
         let read: PlanInput = serde_json::from_str(&written).unwrap();
         prop_assert_eq!(&read, &input);
         prop_assert_eq!(serde_json::to_string(&read).unwrap(), written);
+    }
+
+    #[test]
+    fn what_is_forced_changes_nothing_of_what_there_is_now(
+        AnyRound(input) in any_round(5), number in 0usize..5, gpus in 1u32..6,
+    ) {
+        let mut forced = input;
+        forced.policy.max_moves = None;
+        let before = planned(&forced).report.objective_before;
+        let job = forced.jobs[number % forced.jobs.len()].job;
+        forced.force(crate::Force::size(job, headway_types::GpuCount(gpus)));
+        let report = planned(&forced).report;
+        prop_assert!((report.objective_before - before).abs() < 1e-6, "{} is not {before}", report.objective_before);
     }
 
     #[test]

@@ -202,7 +202,7 @@ impl<'a, 'r> Placing<'a, 'r> {
     /// What a job without room left over may serve those that wait.
     fn backfill(&mut self) {
         for job in 0..self.options.len() {
-            let free_to_gain = matches!(self.options[job].job.freedom, Freedom::Free);
+            let free_to_gain = !matches!(self.options[job].job.freedom, Freedom::Fixed { .. });
             if free_to_gain && self.slots[job].is_empty() && self.candidate(job).gpus.0 == 0 {
                 let (at, slots) = self.next_best(job);
                 self.choose(job, at);

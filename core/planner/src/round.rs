@@ -224,11 +224,12 @@ fn solved_by(round: &Round<'_>, instead: Option<String>) -> Option<SolvedBy> {
     Some(SolvedBy { name: name.into(), version: version.into(), instead })
 }
 
-/// The objective of carrying on exactly as now. Staying counts a live batch change as done, so that is taken back.
+/// The objective of carrying on exactly as now. Staying counts a live batch change as done, so that is taken back. A job
+/// that is forced off what it has counts as it is: its loss is a cost of the plan, never a part of the present.
 fn before(options: &[Options<'_>], decision: &Decision) -> Quanta {
     let gained = |of: &Options<'_>| {
         let taken = of.batch_change.is_some_and(|change| change.taken);
-        if taken { of.candidates[of.incumbent].value.0 - of.present_value.0 } else { 0 }
+        if taken || of.forced_off { of.candidates[of.incumbent].value.0 - of.present_value.0 } else { 0 }
     };
     Quanta(decision.objective_before.0 - options.iter().map(gained).sum::<i64>())
 }

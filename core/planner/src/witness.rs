@@ -161,7 +161,7 @@ impl<'a, 'r> Witness<'a, 'r> {
 
     /// The change that loses least per unit it gives back, of those that give back at least so much.
     fn cheapest_change(&self, row: usize, victims: &Victims, least_relief: i64) -> Option<(usize, usize)> {
-        let mut best: Option<(f64, usize, usize)> = None;
+        let mut best: Option<((bool, f64), usize, usize)> = None;
         for job in self.holders[row].iter().copied().filter(|&job| self.may_give(job, victims)) {
             let now = self.options[job].candidates[self.choice[job]].value.0;
             for (at, candidate) in self.options[job].candidates.iter().enumerate() {
@@ -171,9 +171,10 @@ impl<'a, 'r> Witness<'a, 'r> {
                 if relief < least_relief || !kept || !self.harmless(job, at) {
                     continue;
                 }
-                let rate = (now - candidate.value.0) as f64 / relief as f64;
-                if best.is_none_or(|(least, ..)| rate < least) {
-                    best = Some((rate, job, at));
+                // Jobs that keep their GPUs from others give way last.
+                let cost = (self.is_settled(job), (now - candidate.value.0) as f64 / relief as f64);
+                if best.is_none_or(|(least, ..)| cost < least) {
+                    best = Some((cost, job, at));
                 }
             }
         }
@@ -199,8 +200,13 @@ impl<'a, 'r> Witness<'a, 'r> {
             Victims::Anyone => true,
             Victims::Outside { project } => !lineage().contains(project),
             Victims::Members { projects } => lineage().iter().any(|project| projects.contains(project)),
+            Victims::UpTo { .. } | Victims::Peers { .. } if self.is_settled(job) => false,
             Victims::UpTo { priority } | Victims::Peers { priority, .. } => of.priority <= *priority,
         }
+    }
+
+    fn is_settled(&self, job: usize) -> bool {
+        self.options[job].keeps_its_place()
     }
 
     /// Whether some candidate is larger than what the job has.

@@ -311,6 +311,18 @@ pub struct Move {
     pub reason: String,
 }
 
+impl Move {
+    /// Returns how much the goodput of running jobs changes by these moves, as a share of what it is: −0.25 is a loss of a
+    /// quarter. `None` if they disturb no job whose goodput is known.
+    #[must_use]
+    pub fn goodput_change(moves: &[Self]) -> Option<f64> {
+        let disturbed = || moves.iter().filter(|one| one.kind.disturbs());
+        let before: f64 = disturbed().map(|one| one.goodput_before.0).sum();
+        let after: f64 = disturbed().map(|one| one.goodput_after.0).sum();
+        (before > 0.0).then(|| after / before - 1.0).filter(|share| share.is_finite())
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MoveKind {

@@ -70,6 +70,13 @@ impl JobSpec {
         self.role().training.as_ref()
     }
 
+    /// Whether its owner promises that it goes on where it was once it starts again: a training section names its
+    /// checkpoints, or `limits.restartable` says that it may be started at any time.
+    #[must_use]
+    pub fn promises_to_resume(&self) -> bool {
+        self.training().is_some() || self.limits.restartable == Some(true)
+    }
+
     /// One job of an array: its name, its index, and the directory it runs in.
     #[must_use]
     pub fn element(&self, index: u32) -> Self {

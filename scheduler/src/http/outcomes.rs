@@ -204,6 +204,7 @@ fn past_plan(of: &PlanSummary, adopted: Timestamp, moves: &[Move], outcomes: &[M
         adopted_by: of.adopted.as_ref().map(|adopted| adopted.by.told()),
         trigger: of.trigger.clone(),
         undoes: of.undoes.map(|plan| plan.0),
+        forced: of.forced,
         starts: moves.iter().filter(|one| one.from_gpus.0 == 0).count() as u32,
         moves: pairs.len() as u32,
         done: count(|state| state == MoveState::Done),
@@ -243,6 +244,7 @@ mod tests {
             bound: None,
             gap: None,
             moves: 1,
+            forced: false,
             undoes: None,
         }
     }

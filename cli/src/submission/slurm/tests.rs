@@ -47,6 +47,23 @@ srun torchrun --nnodes=$SLURM_NNODES --nproc-per-node=8 --node-rank=$SLURM_NODEI
 }
 
 #[test]
+fn whether_a_script_may_run_twice_is_read_and_the_last_line_counts() {
+    let script = |options: &str| format!("#!/bin/bash\n#SBATCH --nodes=1 --gpus-per-node=8 {options}\n./once.sh\n");
+    for (options, restartable) in [
+        ("", json!(null)),
+        ("--no-requeue", json!(false)),
+        ("--requeue", json!(true)),
+        ("--requeue\n#SBATCH --no-requeue", json!(false)),
+        ("--no-requeue\n#SBATCH --requeue", json!(true)),
+    ] {
+        let of = translated(&script(options)).unwrap();
+        assert_eq!(of.body["limits"]["restartable"], restartable, "{options}");
+        assert_eq!(of.body["limits"]["max_restarts"], json!(0), "{options}");
+        of.check().unwrap();
+    }
+}
+
+#[test]
 fn a_script_with_one_task_per_gpu_runs_once_per_gpu() {
     let script = "#!/bin/bash -l
 #SBATCH -J eval -N 2 --ntasks-per-node=4 --gres=gpu:a100:4 -t 90

@@ -78,7 +78,7 @@ fn run(at: Situation<'_>, job: &Job, seen: &JobSeen, allocation: &Allocation, st
     if let Some(configuration) = allocation.configuration.filter(|_| revision > 1 && unheard) {
         let reported = seen.former_layout_since.zip(seen.live.reported_at);
         let stays = reported.is_some_and(|(since, newest)| newest.since(since).0 > LAYOUT_PATIENCE.0);
-        let promised = job.able().layout == Flexibility::Live;
+        let promised = job.able().layout == Flexibility::Live && !job.spec.limits.forbid_restart();
         if let Some(reported) = differs.filter(|_| stays && promised) {
             let reason = format!("its script did not change from {reported} to {configuration} while it ran");
             return steps.push(Step::Move { job: id, reason, must_leave: false });

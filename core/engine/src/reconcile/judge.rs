@@ -71,7 +71,9 @@ fn starting(
         return Some(end);
     }
     if let Some((node, _)) = parts.iter().find(|(_, part)| *part == Part::Lost) {
-        return Some(Step::LostNode { job: id, node: *node });
+        // Its only processes may have been launched there: the job waits for a proof, as a running one does.
+        let may_live = at.facts.has_used_its_only_start(job) && !allocation.released.contains_key(node);
+        return (!may_live).then_some(Step::LostNode { job: id, node: *node });
     }
     if parts.iter().all(|(_, part)| part.is_up()) {
         return Some(Step::Launched { job: id });

@@ -13,6 +13,11 @@ pub(super) fn running_jobs(at: Situation<'_>) -> Vec<Step> {
     let step = |job: &std::sync::Arc<Job>| {
         let allocation = at.facts.live_allocation(job)?;
         let planned = target.plan.assignments.get(&job.id);
+        if job.spec.limits.forbid_restart() {
+            // Whatever the target says, it is never stopped to start again.
+            let one = planned.filter(|one| one.placement == allocation.placement)?;
+            return taken_back(at, job, allocation).or_else(|| configuration(at, job, allocation, one));
+        }
         // Without rounds nobody makes another plan for a job that must leave.
         let paused = at.facts.policy.mode == PolicyMode::Paused;
         let stranded = paused && at.must_leave(allocation).is_some();
@@ -63,6 +68,7 @@ fn configuration(at: Situation<'_>, job: &Job, allocation: &Allocation, assignme
     let reason = at.facts.reason_of(job.id).unwrap_or_else(|| format!("{from} becomes {to}"));
     match if tier == Tier::Layout { able.layout } else { able.batch } {
         Flexibility::Never => None,
+        Flexibility::Restart if job.spec.limits.forbid_restart() => None,
         Flexibility::Live => Some(Step::ChangeLive { job: job.id, from, assignment: assignment.clone(), reason }),
         Flexibility::Restart => Some(Step::Move { job: job.id, reason, must_leave: false }),
     }

@@ -217,7 +217,7 @@ impl Job {
                     StopCause::TimeLimit | StopCause::BudgetSpent => false,
                     StopCause::IdleGpus { .. } | StopCause::Mistaken { .. } => false,
                 };
-                comes_back && self.wish.is_none() && !waits
+                comes_back && !self.spec.limits.forbid_restart() && self.wish.is_none() && !waits
             }
             _ => false,
         }
@@ -247,6 +247,13 @@ impl Job {
             _ => Seconds(0.0),
         };
         self.spec.limits.time.map(|limit| Seconds((limit.0 - self.ran.0 - runs.0).max(0.0)))
+    }
+
+    /// Whether it is known to go on where it was once it starts again: its specification says so, its script speaks to
+    /// the agent, or a checkpoint is committed.
+    #[must_use]
+    pub fn can_resume(&self) -> bool {
+        self.spec.promises_to_resume() || self.speaks() || self.checkpoint.is_some()
     }
 
     /// Tokens seen at the last committed checkpoint.

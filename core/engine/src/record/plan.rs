@@ -51,6 +51,9 @@ pub struct PlanSummary {
     pub bound: Option<f64>,
     pub gap: Option<f64>,
     pub moves: u32,
+    /// Whether somebody forced an allocation on a job.
+    #[serde(default)]
+    pub forced: bool,
     /// The plan whose moves it takes back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<PlanId>,
@@ -74,6 +77,7 @@ impl PlanRecord {
             bound: report.bound,
             gap: report.gap,
             moves: report.moves.len() as u32,
+            forced: self.terms.as_ref().is_some_and(|terms| !terms.force.is_empty()),
             undoes: self.terms.as_ref().and_then(|terms| terms.undoes),
         }
     }

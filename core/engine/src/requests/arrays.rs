@@ -13,7 +13,9 @@ impl Engine {
     pub(super) fn do_with_array(&mut self, actor: &Actor, id: ArrayId, deed: ArrayDeed) -> Result<Reply, Refusal> {
         let kept = self.facts.arrays.get(id).cloned().ok_or(Refusal::NoSuchArray(id))?;
         let name = kept.row.name.clone();
-        let concerned = |job: &JobId| self.facts.jobs.get(job).is_some_and(|job| deed.concerns(job));
+        // An element that must not run twice cannot be held once it runs: the others are.
+        let runs_once = |job: &Job| matches!(deed, ArrayDeed::Hold { .. }) && self.facts.has_used_its_only_start(job);
+        let concerned = |job: &JobId| self.facts.jobs.get(job).is_some_and(|job| deed.concerns(job) && !runs_once(job));
         let touched: Vec<JobId> = kept.elements().into_iter().map(|(_, job)| job).filter(concerned).collect();
         if touched.is_empty() {
             let what = deed.in_words().0;

@@ -26,6 +26,9 @@ impl Engine {
         }
         let (before, after) = (&job.spec, changed(&job.spec, change)?);
         check_layout(job, &after)?;
+        if before.role().gpus != after.role().gpus {
+            refuse_new_sizes(job)?;
+        }
         let what = differences(before, &after);
         if what.is_empty() {
             return self.job_reply(id);
@@ -160,6 +163,15 @@ pub(super) fn check_layout(job: &Job, after: &JobSpec) -> Result<(), Refusal> {
             "its checkpoints are bound to {layout}, which takes {}: that is the closest size, and the only one",
             gpus.words()
         )));
+    }
+    Ok(())
+}
+
+/// A job that holds GPUs and must not run twice has the size it has.
+pub(super) fn refuse_new_sizes(job: &Job) -> Result<(), Refusal> {
+    if job.spec.limits.forbid_restart() && job.state.generation().is_some() {
+        let why = "job must not run twice (limits.restartable: false), so it keeps its GPUs until it ends";
+        return Err(Refusal::WrongState(why.into()));
     }
     Ok(())
 }

@@ -53,6 +53,10 @@ impl Engine {
         if let JobState::Held { .. } = state {
             return self.job_reply(id);
         }
+        if self.facts.has_used_its_only_start(job) {
+            let why = "job must not run twice (limits.restartable: false), so it cannot be held once it runs; cancel it instead";
+            return Err(Refusal::WrongState(why.into()));
+        }
         let why = reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
         if state.generation().is_some() {
             self.facts.edit_job(id, |job| job.wish = Some(Wish::Held { reason }));

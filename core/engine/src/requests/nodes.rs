@@ -20,7 +20,27 @@ impl Engine {
     ) -> Result<Reply, Refusal> {
         let (by, since) = (actor.to_string(), self.facts.now);
         let policy = NodePolicy::Draining { by, reason: reason.clone(), since, deadline };
-        self.set_node_policy(actor, node, policy, "node.draining", "is drained", reason)
+        let what = match self.names_of_single_runs(node).as_slice() {
+            [] => "is drained".to_owned(),
+            names => {
+                let (names, them) = (names.join(", "), if names.len() == 1 { "it" } else { "them" });
+                format!(
+                    "is drained; {names} must not run twice and holds it to the end: cancel {them} to free it sooner"
+                )
+            }
+        };
+        self.set_node_policy(actor, node, policy, "node.draining", &what, reason)
+    }
+
+    /// Names of jobs on a node that must not run twice, so that no drain stops them.
+    fn names_of_single_runs(&self, node: NodeId) -> Vec<String> {
+        let keys = self.facts.holding.get(&node).into_iter().flatten();
+        let jobs = keys.filter_map(|(job, generation)| {
+            let job = self.facts.jobs.get(job)?;
+            let runs = job.state.generation() == Some(*generation) && job.spec.limits.forbid_restart();
+            runs.then(|| job.spec.name.clone())
+        });
+        jobs.collect()
     }
 
     pub(super) fn cordon(&mut self, actor: &Actor, node: NodeId, reason: Option<String>) -> Result<Reply, Refusal> {

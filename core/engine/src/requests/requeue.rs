@@ -26,6 +26,10 @@ impl Engine {
         let kept = self.facts.jobs.get(&id).cloned();
         let row = kept.or_else(|| self.facts.newest_job(id, known)).ok_or(Refusal::NoSuchJob(id))?;
         let refused = |why: &str| Err(Refusal::WrongState(why.to_owned()));
+        // Of a job that has ended nothing tells whether its last start came as far as a process.
+        if row.spec.limits.forbid_restart() && (row.state.is_final() || self.facts.has_used_its_only_start(&row)) {
+            return refused("job must not run twice (limits.restartable: false); submit it again as a new job");
+        }
         match &row.state {
             JobState::Starting { .. }
             | JobState::Running { .. }

@@ -4,7 +4,7 @@
 use headway_types::spec::GpuRange;
 use headway_types::{GpuCount, JobId};
 
-use super::change::{changed, check_layout};
+use super::change::{changed, check_layout, refuse_new_sizes};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, JobChange};
@@ -23,6 +23,7 @@ impl Engine {
         if let Some(pin) = &job.pin {
             return Err(Refusal::WrongState(format!("job is {pin}; unpin it first")));
         }
+        refuse_new_sizes(job)?;
         let change = JobChange { min: Some(min), max: Some(max), ..JobChange::default() };
         let after = changed(&job.spec, change)?;
         check_layout(job, &after)?;

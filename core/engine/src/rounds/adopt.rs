@@ -148,12 +148,14 @@ impl Engine {
             self.decide(&old, PlanEvent::Supersede, &by);
         }
         let report = &plan.report;
+        let forced = terms.as_ref().is_some_and(|terms| !terms.force.is_empty());
         let message = format!(
-            "a plan with {} becomes the target ({}): objective {:.4} instead of {:.4}",
+            "a plan with {} becomes the target ({}): objective {:.4} instead of {:.4}{}",
             moves(&plan),
             report.trigger,
             report.objective,
-            report.objective_before
+            report.objective_before,
+            if forced { ", forced" } else { "" }
         );
         let gap = report.gap.map_or("none".to_owned(), |gap| format!("{gap:.4}"));
         let note = Note::new("plan.adopted", message).by(by.clone()).plan(id).with("gap", gap);

@@ -74,7 +74,7 @@ fn must_stay(job: &PlanJob, plan: &Plan, usable: &BTreeSet<&GpuUuid>) -> bool {
 }
 
 fn must_keep(job: &PlanJob) -> bool {
-    !matches!(job.freedom, Freedom::Free)
+    matches!(job.freedom, Freedom::Fixed { .. })
 }
 
 fn gpus(assignment: &Assignment) -> impl Iterator<Item = &GpuUuid> {

@@ -10,6 +10,7 @@ use headway_types::{Assignment, GpuCount, GpuHealth, JobId, NodeId, NodeSlice};
 use super::request::{Accused, Lot};
 use super::{RoundKind, RoundRequest};
 use crate::facts::Facts;
+use crate::generation::MUST_NOT_RUN_TWICE;
 use crate::record::{Allocation, Availability, Job, JobState, Node, NodePolicy, RESIZE_WINDOW, StopCause};
 use crate::situation::{Leave, Situation};
 
@@ -118,6 +119,9 @@ impl Situation<'_> {
         if let Some(reason) = self.out_of_reach(allocation) {
             return (current, fixed(reason));
         }
+        if job.spec.limits.forbid_restart() {
+            return (current, fixed(MUST_NOT_RUN_TWICE.into()));
+        }
         if self.must_leave(allocation).is_some() {
             return (current, Freedom::Free);
         }
@@ -166,6 +170,10 @@ impl Situation<'_> {
         }
         if let Some(reason) = self.facts.moves_cost_too_much(job) {
             return (current, fixed(reason));
+        }
+        if !job.can_resume() {
+            let reason = "it cannot resume, so that no other job gets its GPUs (limits.restartable: true allows it)";
+            return (current, Freedom::Settled { reason: reason.into() });
         }
         (current, Freedom::Free)
     }

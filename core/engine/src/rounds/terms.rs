@@ -52,6 +52,12 @@ impl Engine {
         if let Some(pin) = &job.pin {
             return Err(Refusal::WrongState(format!("{name} is {pin}; unpin it first")));
         }
+        if let Some(held) = self.facts.live_allocation(job).filter(|_| job.spec.limits.forbid_restart()) {
+            let gpus = held.placement.gpus().words();
+            return Err(Refusal::WrongState(format!(
+                "{name} must not run twice (limits.restartable: false), so it keeps its {gpus} until it ends"
+            )));
+        }
         if !job.wants_gpus(self.facts.now) {
             return Err(Refusal::WrongState(format!("{name} is {} and wants no GPUs now", job.state)));
         }

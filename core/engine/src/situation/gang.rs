@@ -67,7 +67,8 @@ impl Situation<'_> {
     }
 }
 
-/// Whether generations write apart and only committed checkpoints count, so that an old one can do no harm.
+/// Whether generations write apart and only committed checkpoints count, so that an old one can do no harm. A job that is
+/// never started again gains nothing by an early end: it lasts until its end is proven.
 pub(crate) fn is_fenced(spec: &JobSpec) -> bool {
-    spec.training().is_some_and(|training| training.checkpoint.fenced)
+    !spec.limits.forbid_restart() && spec.training().is_some_and(|training| training.checkpoint.fenced)
 }

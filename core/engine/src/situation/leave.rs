@@ -20,9 +20,13 @@ pub(crate) struct Leave {
 }
 
 impl<'a> Situation<'a> {
-    /// Why a job cannot stay where it is, in words; `None` if it can.
+    /// Why a job cannot stay where it is, in words; `None` if it can. A job that must not run twice always stays: to leave
+    /// would be its end.
     pub fn must_leave(self, allocation: &Allocation) -> Option<String> {
         let job = self.facts.jobs.get(&allocation.job);
+        if job.is_some_and(|job| job.spec.limits.forbid_restart()) {
+            return None;
+        }
         let by_the_node = allocation.placement.slices().iter().find_map(|slice| {
             let node = self.facts.nodes.get(&slice.node)?;
             let name = &node.inventory.name;

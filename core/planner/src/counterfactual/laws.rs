@@ -95,7 +95,7 @@ proptest! {
             let has = plan.assignments.get(&job.job).map(|at| at.placement.gpus());
             match (&job.freedom, &job.current) {
                 (Freedom::Fixed { .. }, Some(current)) => prop_assert_eq!(has, Some(current.placement.gpus())),
-                (Freedom::Free, _) => prop_assert!(has.is_none_or(|has| has == GpuCount(gpus))),
+                (Freedom::Free | Freedom::Settled { .. }, _) => prop_assert!(has.is_none_or(|has| has == GpuCount(gpus))),
                 (Freedom::Fixed { .. }, None) => {}
             }
         }

@@ -15,9 +15,9 @@ impl Account<'_> {
         let chosen = self.chosen(job);
         let mut reasons = self.being_freed(job);
         reasons.extend(self.leaves_for_a_reservation(job));
-        if let Freedom::Fixed { reason: why } = &options.job.freedom {
+        if let Some(why) = options.job.freedom.reason() {
             let better = options.sizes.iter().any(|(_, speed_up)| *speed_up > chosen.prediction.speed_up);
-            reasons.push(reason(ReasonCode::Cooldown, better, why.clone()));
+            reasons.push(reason(ReasonCode::Cooldown, better, why.to_owned()));
         }
         if options.job.work.is_opaque() {
             let detail = "no training section: the job is placed at its requested size, not tuned";
@@ -85,7 +85,7 @@ impl Account<'_> {
         }
         let Some(other) = self.best(job, |one| one.gpus == larger && one.shape.is_some()) else {
             return match (&self.options[job].job.freedom, self.over_budget(job)) {
-                (Freedom::Fixed { .. }, _) => {
+                (Freedom::Settled { .. } | Freedom::Fixed { .. }, _) => {
                     let detail = format!("{} would be speed-up {then:.2}, and it may not move now", gpus(larger));
                     reason(ReasonCode::Cooldown, false, detail)
                 }

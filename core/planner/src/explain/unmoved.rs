@@ -31,7 +31,7 @@ impl Account<'_> {
             return None;
         }
         let (to, speed_up, forgone, why) = match &options.job.freedom {
-            Freedom::Fixed { reason: why } => {
+            Freedom::Settled { reason: why } | Freedom::Fixed { reason: why } => {
                 let (to, speed_up, forgone) = self.best_if_free(job)?;
                 (to, speed_up, forgone, reason(ReasonCode::Cooldown, true, why.clone()))
             }

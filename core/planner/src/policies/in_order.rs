@@ -86,6 +86,7 @@ fn offered<'a>(options: &[Options<'a>], wanted: &[usize], running: Running) -> (
             obstacle: None,
             present: of.present,
             present_value: of.present_value,
+            forced_off: of.forced_off,
             measure: of.measure,
             urgency: of.urgency,
             scale: of.scale,

@@ -12,6 +12,11 @@ pub struct Limits {
     pub time: Option<Seconds>,
     /// Failures of its own after which the job has failed.
     pub max_restarts: u32,
+    /// Whether the job may be started again once a process of it may have run. `Some(false)`: never. `Some(true)`: also
+    /// to give its GPUs to other jobs, whether or not it can resume. `None`: after a failure, and for other jobs only if
+    /// it can resume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restartable: Option<bool>,
     /// By when the target should be reached; it raises the job's worth, and stops nothing.
     #[serde(default)]
     pub deadline: Option<Timestamp>,
@@ -30,6 +35,12 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Returns whether the job must never be started a second time.
+    #[must_use]
+    pub fn forbid_restart(&self) -> bool {
+        self.restartable == Some(false)
+    }
+
     /// Whether nodes have to watch what the job does.
     #[must_use]
     pub fn watch(&self) -> bool {
@@ -42,6 +53,7 @@ impl Default for Limits {
         Self {
             time: None,
             max_restarts: 20,
+            restartable: None,
             deadline: None,
             budget: None,
             signal: None,

@@ -58,6 +58,10 @@ impl Unread {
         if self.0.is_empty() {
             return plan;
         }
+        // It may be the figure of one hidden job.
+        if plan.moves.iter().any(|one| self.has(one.job_id)) {
+            plan.goodput_change_pct = None;
+        }
         plan.unmoved.retain(|one| !self.has(one.job_id));
         for one in plan.left_out.iter_mut().filter(|one| self.has(one.job_id)) {
             one.reason = WHY.into();

@@ -27,6 +27,7 @@ pub fn plan_summary(of: &PlanSummary) -> v1::PlanSummary {
         bound: of.bound,
         gap: of.gap,
         moves: of.moves,
+        forced: of.forced,
     }
 }
 
@@ -66,6 +67,8 @@ pub fn plan(of: &PlanRecord, view: &View, verdicts: Verdicts) -> v1::Plan {
         trigger: summary.trigger,
         objective_before: summary.objective_before,
         objective: summary.objective,
+        goodput_change_pct: Move::goodput_change(&report.moves).map(|share| 100.0 * share),
+        forced: summary.forced,
         bound: summary.bound,
         gap: summary.gap,
         candidates: report.candidates,

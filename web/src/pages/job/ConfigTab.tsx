@@ -20,7 +20,7 @@ const CHANGES = "job.changed,job.resized,job.pinned,job.unpinned";
 interface Spec {
   resources?: { gpus?: { type?: string[] }; nodes?: unknown; topology?: { prefer?: string; require?: string } };
   training?: { layouts?: unknown; batch?: { min?: unknown; max?: unknown; policy?: string }; reference_batch?: unknown };
-  limits?: { time?: string; max_restarts?: number };
+  limits?: { time?: string; max_restarts?: number; restartable?: boolean };
   elastic?: { min_runtime?: string; max_resizes_per_hour?: number; max_overhead_pct?: number };
 }
 
@@ -61,7 +61,7 @@ function Effective({ job }: { job: JobDetail }) {
     ["Time limit", limits?.time ?? "none", ""],
     ["Budget", job.budget_gpu_hours == null ? "none" : gpuHours(job.budget_gpu_hours), `${gpuHours(job.used_gpu_hours)} used`],
     ["Deadline", job.deadline ? <When at={job.deadline} /> : "none", job.eta_seconds == null ? "" : `${duration(job.eta_seconds)} left at the present rate`],
-    ["Restarts", limits?.max_restarts === undefined ? "–" : `${limits.max_restarts} at most`, failures],
+    ["Restarts", restarts(limits), failures],
     ["Moves", movesWanted(elastic), moves],
   ];
   return (
@@ -106,6 +106,13 @@ function written(value: unknown): string | undefined {
 
 function sequences(value: unknown): string {
   return written(value) ?? "–";
+}
+
+/** How often it may start again. */
+function restarts(limits: Spec["limits"]): string {
+  if (limits?.restartable === false) return "never: it must not run twice";
+  if (limits?.max_restarts === undefined) return "–";
+  return `${limits.max_restarts} at most${limits.restartable ? "; other jobs may take its GPUs" : ""}`;
 }
 
 function range(training: Spec["training"]): string {

@@ -97,6 +97,12 @@ export function Facts({ plan, overview, past }: { plan: Plan; overview: Overview
         {change(plan.objective_before, plan.objective, objective)}
         {share !== undefined && <span className="muted"> {signedPercent(share)}</span>}
       </Fact>
+      {(plan.forced || plan.goodput_change_pct != null) && (
+        <Fact name="goodput" hint="Expected change of the goodput of running jobs that the plan stops or restarts">
+          {plan.goodput_change_pct != null && signedPercent(plan.goodput_change_pct / 100)}
+          {plan.forced && <span className="warn"> ▲ forced</span>}
+        </Fact>
+      )}
       <Fact name="net gain, first day" hint="GPU-hours that jobs do more, less what standing still and starting cost; see the ledger">
         <strong data-testid="plan-net">{plan.moves.length === 0 ? "nothing moves" : signedHours(account.firstDayHours)}</strong>
       </Fact>

@@ -50,8 +50,8 @@ const RECEIPTS: Column<PastPlan>[] = [
   { id: "because", header: "Because", from: "tablet", cell: (one) => <Because of={one} /> },
 ];
 
-function Because({ of: { trigger, undoes } }: { of: PastPlan }) {
-  if (!undoes) return <span title={trigger}>{trigger}</span>;
+function Because({ of: { trigger, undoes, forced } }: { of: PastPlan }) {
+  if (!undoes) return <span title={trigger}>{forced ? `forced: ${trigger}` : trigger}</span>;
   return (
     <span className="row">
       takes back <PlanLink id={undoes} />
@@ -138,7 +138,7 @@ const ALL: Column<PlanSummary>[] = [
   { id: "by", header: "Decided by", width: "120px", from: "desktop", cell: (one) => <span title={one.decided_by ?? undefined}>{one.decided_by ?? "–"}</span> },
   { id: "moves", header: "Moves", number: true, width: "70px", cell: (one) => count(one.moves) },
   { id: "objective", header: "Objective", number: true, width: "160px", from: "tablet", cell: (one) => change(one.objective_before, one.objective, objective) },
-  { id: "because", header: "Because", from: "tablet", cell: (one) => <span title={one.trigger}>{one.trigger}</span> },
+  { id: "because", header: "Because", from: "tablet", cell: (one) => <span title={one.trigger}>{one.forced ? `forced: ${one.trigger}` : one.trigger}</span> },
 ];
 
 function PlanState({ of }: { of: PlanSummary }) {
