@@ -41,7 +41,7 @@ use crate::yaml;
 use section::{Findings, Section, kind};
 
 pub use bounds::{BOUNDS, Bound, ELSEWHERE, Form, MOST_JOBS, MOST_TEXT};
-pub use config_json::{ImportError, import};
+pub use config_json::{ImportError, ImportedModel, import, parse_config};
 pub use echo::to_json;
 pub use model::is_file as is_model_file;
 pub use quantity::duration;

@@ -199,6 +199,7 @@ fn architecture(row: &Row, assumed: &mut BTreeSet<&'static str>) -> Result<Archi
         // Some models' heads do not divide their width; what is left over is not computed.
         head_width: Some(row.count("head_width").unwrap_or(hidden / heads)),
         latent: None,
+        kinds: None,
         ffn_hidden: or_usual(row.count("ffn_hidden"), hidden.saturating_mul(4), "ffn_hidden", assumed),
         gated: or_usual(row.flag("gated"), false, "gated", assumed),
         experts,

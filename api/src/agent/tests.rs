@@ -9,11 +9,11 @@ use headway_types::spec::{
     Command, Hooks, LrScaling, Notice, NoticeSignal, NoticeTo, Precision, PrintedProgress, PrintingRank, Run, RunPer,
 };
 use headway_types::{
-    AgentCommand, ArrayId, ArrayPlace, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
-    Configuration, EmulatedDevice, Execution, Experts, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, Layout, ModelShape, NodeAccount, NodeId,
-    NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, Seconds, Sequences, Serial, Sharding, Shares,
-    StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
+    AgentCommand, ArrayId, ArrayPlace, AttentionWindow, BootId, Bytes, Capabilities, CheckpointRef, Condition,
+    ConditionKind, Configuration, EmulatedDevice, Execution, Experts, Fabric, Fault, Generation, Gpu, GpuHealth,
+    GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, LayerKinds, Layout, ModelShape,
+    NodeAccount, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, RecurrentKind, RecurrentLayers, Seconds,
+    Sequences, Serial, Sharding, Shares, StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 
@@ -125,6 +125,23 @@ fn shape() -> ModelShape {
         head_width: Some(24),
         experts: Some(Experts { count: 8, active: 2, ffn_hidden: 96, shared_ffn_hidden: 32, dense_layers: 1 }),
         latent: Some(Latent { query_rank: Some(48), kv_rank: 16, plain_width: 8, rotary_width: 4, value_width: 8 }),
+        kinds: Some(LayerKinds {
+            window: Some(AttentionWindow { layers: 1, tokens: 16, chunked: true }),
+            recurrent: Some(RecurrentLayers {
+                layers: 1,
+                kind: RecurrentKind::GatedDelta,
+                heads: 4,
+                head_width: 8,
+                state: 16,
+                groups: 2,
+                convolution: 3,
+                rank: 5,
+            }),
+            ffn_only: 6,
+            without_ffn: 7,
+            gated_attention: true,
+            positions: 9,
+        }),
     }
 }
 

@@ -5,8 +5,8 @@ use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, NoticeTo, Precision, PrintingRank, Run, RunPer};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
-    Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, ModelShape, NodeInventory, NodeReport, NodeSlice,
-    NoiseSample, Serial, Shares, StatedDevice, StepReport, StopMode, Term,
+    Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, LayerKinds, ModelShape, NodeInventory,
+    NodeReport, NodeSlice, NoiseSample, RecurrentKind, Serial, Shares, StatedDevice, StepReport, StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
@@ -247,6 +247,38 @@ fn model(shape: &ModelShape, precision: Precision) -> wire::Model {
             rotary_width: of.rotary_width,
             value_width: of.value_width,
         }),
+        kinds: shape.kinds.as_ref().map(layer_kinds),
+    }
+}
+
+fn layer_kinds(kinds: &LayerKinds) -> wire::LayerKinds {
+    let kind = |kind| match kind {
+        RecurrentKind::Mamba => wire::RecurrentKind::Mamba,
+        RecurrentKind::Mamba2 => wire::RecurrentKind::Mamba2,
+        RecurrentKind::GatedDelta => wire::RecurrentKind::GatedDelta,
+        RecurrentKind::Lightning => wire::RecurrentKind::Lightning,
+        RecurrentKind::Convolution => wire::RecurrentKind::Convolution,
+    };
+    wire::LayerKinds {
+        window: kinds.window.map(|of| wire::AttentionWindow {
+            layers: of.layers,
+            tokens: of.tokens,
+            chunked: of.chunked,
+        }),
+        recurrent: kinds.recurrent.map(|of| wire::RecurrentLayers {
+            layers: of.layers,
+            kind: kind(of.kind).into(),
+            heads: of.heads,
+            head_width: of.head_width,
+            state: of.state,
+            groups: of.groups,
+            convolution: of.convolution,
+            rank: of.rank,
+        }),
+        ffn_only: kinds.ffn_only,
+        without_ffn: kinds.without_ffn,
+        gated_attention: kinds.gated_attention,
+        positions: kinds.positions,
     }
 }
 

@@ -71,6 +71,8 @@ pub const BOUNDS: &[Bound] = &[
     map("resources.nodes.labels", MOST_NODE_LABELS, 63, 63),
     map("training.curve", 1_024, 16, 64),
     map("training.layouts", 256, 32, 64),
+    // Files list some settings for each layer.
+    map("training.model.config", 1_024, 128, 1_024),
     text("training.checkpoint.dir", 4_096),
     list("after", Form::Mappings, MOST_DEPENDENCIES, 256),
     list("array.range", Form::TextOrList, MOST_ELEMENTS, 16_384),

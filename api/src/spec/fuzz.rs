@@ -24,7 +24,7 @@ const WORDS: &[&str] = &[
     "signal", "B:USR1@120s", "stall_after", "min_gpu_util", "10%/1h", "job", "on", "success", "range", "parallel",
     "0-99:2%8", "gpu_hours", "per", "gpu", "workdir", "command", "env", "secrets", "HF_TOKEN", "hooks", "prolog",
     "epilog", "timeout", "webhook", "https://hooks.example/x", "secret", "jobs", "4Mi tokens", "64 sequences",
-    "300B tokens", "512GiB", "15m", "llama-3-8b", "layers", "hidden", "heads", "kv_heads", "ffn_hidden", "vocab",
+    "300B tokens", "512GiB", "15m", "llama-3-8b", "layers", "hidden", "heads", "kinds", "kv_heads", "ffn_hidden", "vocab",
     "experts", "count", "active", "latent", "kv_rank", "head_width", "config", "hidden_size", "fp8", "offload", "host",
     "uneven_stages", "uneven_shares", "image", "roles", "{job_name}", "{checkpoint_dir}", "{array_index}", "H100-80G",
 ];

@@ -1,10 +1,10 @@
 //! Shapes of models: presets by name, dimensions written out, or the `config.json` of a model.
 
 use headway_types::preset::{self, Preset};
-use headway_types::{Experts, Latent, ModelShape};
+use headway_types::{Experts, Latent, LayerKinds, ModelShape};
 use serde_json::Value;
 
-use super::config_json;
+use super::config_json::{self, ImportError};
 use super::section::{Findings, Section, kind, nearest};
 
 const DIMENSIONS: &[&str] = &[
@@ -17,6 +17,7 @@ const DIMENSIONS: &[&str] = &[
     "gated",
     "experts",
     "latent",
+    "kinds",
     "vocab",
     "seq_len",
     "tied",
@@ -81,9 +82,10 @@ pub fn is_file(name: &str) -> bool {
 fn imported(section: &Section<'_>, config: &Value) -> Option<ModelShape> {
     let seq_len = if section.has("seq_len") { Some(section.whole("seq_len", 1)?) } else { None };
     match config_json::import(config, seq_len) {
-        Ok(shape) => Some(shape),
+        Ok(imported) => Some(imported.shape),
         Err(error) => {
-            section.wrong_hint("config", error.to_string(), "what a model's config.json holds, as a mapping");
+            let key = if matches!(error, ImportError::NoSequenceLength { .. }) { "seq_len" } else { "config" };
+            section.wrong_hint(key, error.to_string(), error.hint());
             None
         }
     }
@@ -92,16 +94,21 @@ fn imported(section: &Section<'_>, config: &Value) -> Option<ModelShape> {
 /// Of what is not said, what the base has; without one, only what every model has must be said.
 fn with_dimensions(section: &Section<'_>, base: Option<ModelShape>) -> Option<ModelShape> {
     let of = base.unwrap_or_default();
-    let dimension = |key, of: u32| {
+    let dimension_from = |key, of: u32, least| {
         if base.is_none() {
             section.require(key, "a model needs layers, hidden, heads, ffn_hidden, vocab and seq_len, or a preset");
         }
-        if section.has(key) { section.whole(key, 1) } else { Some(of).filter(|_| base.is_some()) }
+        if section.has(key) { section.whole(key, least) } else { Some(of).filter(|_| base.is_some()) }
     };
+    let dimension = |key, of| dimension_from(key, of, 1);
     let (layers, hidden, heads) =
         (dimension("layers", of.layers), dimension("hidden", of.hidden), dimension("heads", of.heads));
-    let (ffn_hidden, vocab, seq_len) =
-        (dimension("ffn_hidden", of.ffn_hidden), dimension("vocab", of.vocab), dimension("seq_len", of.seq_len));
+    // A model without an ordinary FFN has none of any width.
+    let (ffn_hidden, vocab, seq_len) = (
+        dimension_from("ffn_hidden", of.ffn_hidden, 0),
+        dimension("vocab", of.vocab),
+        dimension("seq_len", of.seq_len),
+    );
     let experts = match section.get("experts") {
         Some(value) => Some(experts(section, value)?),
         None => of.experts,
@@ -109,6 +116,10 @@ fn with_dimensions(section: &Section<'_>, base: Option<ModelShape>) -> Option<Mo
     let latent = match section.get("latent") {
         Some(value) => Some(latent(section, value)?),
         None => of.latent,
+    };
+    let kinds = match section.get("kinds") {
+        Some(value) => Some(kinds(section, value)?),
+        None => of.kinds,
     };
     let usual = if base.is_some() { Some(of.kv_heads) } else { heads };
     Some(ModelShape {
@@ -121,6 +132,7 @@ fn with_dimensions(section: &Section<'_>, base: Option<ModelShape>) -> Option<Mo
         gated: section.flag("gated").unwrap_or(base.is_none() || of.gated),
         experts,
         latent,
+        kinds,
         vocab: vocab?,
         seq_len: seq_len?,
         tied: section.flag("tied").unwrap_or(of.tied),
@@ -145,6 +157,18 @@ fn experts(model: &Section<'_>, value: &Value) -> Option<Experts> {
         shared_ffn_hidden: shared_ffn_hidden?,
         dense_layers: dense_layers?,
     })
+}
+
+/// Reads the layers that are no attention with an FFN.
+fn kinds(model: &Section<'_>, value: &Value) -> Option<LayerKinds> {
+    match serde_json::from_value(value.clone()) {
+        Ok(kinds) => Some(kinds),
+        Err(error) => {
+            let hint = "as in kinds: {window: {layers: 18, tokens: 128}}";
+            model.wrong_hint("kinds", error.to_string(), hint);
+            None
+        }
+    }
 }
 
 fn latent(model: &Section<'_>, value: &Value) -> Option<Latent> {

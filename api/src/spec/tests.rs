@@ -213,6 +213,10 @@ fn a_model_of_experts_is_told_in_each_way() {
         "config.json",
         "{preset: mixtral-8x7b, config: {}}",
         "{config: {hidden_size: 4096}}",
+        "{config: {model_type: mixtral, max_position_embeddings: 32768}}",
+        "{config: {model_type: llama, attn_layer_period: 8}, seq_len: 4096}",
+        "{preset: llama-3-8b, kinds: {window: {layers: 33, tokens: 128}}}",
+        "{preset: llama-3-8b, kinds: {windows: {layers: 3}}}",
         "{preset: mixtral-8x7b, experts: {count: 8, active: 9, ffn_hidden: 1}}",
         "{preset: mixtral-8x7b, experts: {count: 8}}",
         "{preset: llama-3-8b, latent: {kv_rank: 512}}",
@@ -233,6 +237,12 @@ fn an_echo_reads_as_what_it_echoes() {
     for text in [FULL.to_owned(), with("", ""), auto, curve, rigid, norm_test, after, array] {
         let spec = read_yaml(&text).unwrap();
         assert_eq!(read_json(&to_json(&spec)).unwrap(), spec);
+    }
+    for case in ["dbrx", "nemotron-h-8b", "llama4-maverick", "qwen3-next-80b-a3b", "deepseek-v2-lite", "mamba-2.8b"] {
+        let config = std::fs::read_to_string(format!("src/spec/config_json/cases/{case}.json")).unwrap();
+        let config = config.replace('\n', " ");
+        let spec = read_yaml(&with("gpt2-124m", &format!("{{config: {config}, seq_len: 4096}}"))).unwrap();
+        assert_eq!(read_json(&to_json(&spec)).unwrap(), spec, "{case}");
     }
 }
 

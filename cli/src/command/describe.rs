@@ -6,7 +6,9 @@ use clap::Args;
 use headway_api::client::Client;
 use headway_api::v1::{Delivery, Displacement, Job, JobDetail, LastFailure, Waiting};
 use headway_api::yaml;
-use headway_types::JobStateKind;
+use headway_goodput::summary::summarize_model;
+use headway_types::{JobStateKind, ModelShape};
+use serde_json::Value;
 
 use super::last_lines::LastLines;
 use super::{ps, resolve_job};
@@ -50,6 +52,7 @@ fn text(of: &JobDetail, log: Option<&LastLines>, told: &[Delivery], now: DateTim
     lot(&mut page, &of.job, now);
     order(&mut page, of);
     page.line("restarts", restarts(&of.spec));
+    page.line("model", describe_model(&of.spec));
     run_as(&mut page, &of.job);
     history(&mut page, &of.job, now);
     if let Some(LastLines { rank, lines }) = log {
@@ -154,6 +157,12 @@ fn order(page: &mut Page, of: &JobDetail) {
     for one in &of.dependents {
         page.line("before", format!("{}, which is {} and waits for {}: {}", one.name, one.state, one.on, one.standing));
     }
+}
+
+/// Describes the model that a specification as admitted trains; `None` where it names none.
+fn describe_model(spec: &Value) -> Option<String> {
+    let shape: ModelShape = serde_json::from_value(spec.pointer("/training/model")?.clone()).ok()?;
+    Some(summarize_model(&shape))
 }
 
 /// What it runs on and as what, how fast, and how far it is.
@@ -296,6 +305,15 @@ mod tests {
     #[test]
     fn a_running_job_has_its_numbers_and_what_befell_it() {
         insta::assert_snapshot!(page(0, None));
+    }
+
+    #[test]
+    fn a_model_is_described_from_the_specification_as_admitted() {
+        let shape = headway_types::preset::named("mixtral-8x7b").expect("a preset").shape();
+        let spec = serde_json::json!({ "training": { "model": shape } });
+        let line = "47B parameters, 13B active; 32 layers, 8 experts, 2 active; sequence length 4096";
+        assert_eq!(describe_model(&spec).as_deref(), Some(line));
+        assert_eq!(describe_model(&serde_json::json!({ "training": { "curve": {} } })), None);
     }
 
     #[test]

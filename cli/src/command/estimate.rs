@@ -9,11 +9,12 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use headway_api::spec::import;
+use headway_api::spec::{ImportError, import, parse_config};
 use headway_goodput::architecture::Architecture;
 use headway_goodput::catalog::Catalog;
 use headway_goodput::physics::Parameters;
 use headway_goodput::strategy::Precision;
+use headway_goodput::summary::summarize_model;
 use headway_types::ModelShape;
 use headway_types::preset::{self, Preset};
 
@@ -21,6 +22,7 @@ use super::compare::{compare, compare_rows, read};
 use super::model::parameters;
 use crate::failure::{Failure, Kind};
 use crate::output::Printer;
+use crate::submission::describe_origin;
 use answer::Answer;
 pub(super) use answer::describe;
 use search::Question;
@@ -110,9 +112,10 @@ pub fn run(print: &Printer, estimate: &Estimate) -> Result<(), Failure> {
             compare(print, &table, &parameters)
         };
     }
+    let (shape, origin) = read_model(estimate)?;
     let question = Question {
         estimate,
-        architecture: architecture(estimate)?,
+        architecture: Architecture::from(&shape),
         stack: stack(estimate, &parameters)?,
         parameters: &parameters,
         catalog: &catalog,
@@ -124,6 +127,9 @@ pub fn run(print: &Printer, estimate: &Estimate) -> Result<(), Failure> {
     }
     let wishes: Vec<Wish> = estimate.gpus.iter().map(|text| wish(text, &catalog)).collect::<Result<_, _>>()?;
     let answers: Vec<Answer> = wishes.iter().map(|wish| question.answer(wish)).collect::<Result<_, _>>()?;
+    if !print.structured() {
+        say!("{origin}: {}", summarize_model(&shape))?;
+    }
     let [only] = answers.as_slice() else { return answer::compare(print, &answers) };
     if let Some(file) = &estimate.svg {
         std::fs::write(file, picture::draw(only)?)?;
@@ -132,20 +138,30 @@ pub fn run(print: &Printer, estimate: &Estimate) -> Result<(), Failure> {
     answer::show(print, only, estimate.explain)
 }
 
-fn architecture(estimate: &Estimate) -> Result<Architecture, Failure> {
+/// Reads the model that is asked about, and says where it is from.
+fn read_model(estimate: &Estimate) -> Result<(ModelShape, String), Failure> {
     let name = estimate.model.as_deref().unwrap_or_default();
     if let Some(shape) = preset::named(name).map(Preset::shape) {
         let seq_len = estimate.seq_len.unwrap_or(shape.seq_len).max(1);
-        return Ok(Architecture::from(&ModelShape { seq_len, ..shape }));
+        return Ok((ModelShape { seq_len, ..shape }, format!("preset {name}")));
     }
     let unknown = || {
         Failure::new(Kind::NotFound, format!("no model is called {name}, and there is no such file"))
             .hint("see `headway model presets`")
     };
     let text = std::fs::read_to_string(name).map_err(|_| unknown())?;
-    let config = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON"))?;
-    let shape = import(&config, estimate.seq_len).map_err(anyhow::Error::from)?;
-    Ok(Architecture::from(&shape))
+    let config = parse_config(&text).with_context(|| format!("{name} is no JSON"))?;
+    let imported = import(&config, estimate.seq_len).map_err(|error| refuse_configuration(name, &error))?;
+    Ok((imported.shape, describe_origin(name, &imported)))
+}
+
+fn refuse_configuration(name: &str, error: &ImportError) -> Failure {
+    let hint = match error {
+        ImportError::NoSequenceLength { .. } => "write --seq-len 4096",
+        ImportError::NoObject | ImportError::NoType => error.hint(),
+        _ => "see `headway model presets` for models that are known by name",
+    };
+    Failure::new(Kind::Usage, format!("{name}: {error}")).hint(hint)
 }
 
 /// "64xH100" → 64 and the catalog's name; an unmistakable beginning is enough. "H100" is the type alone.
@@ -208,5 +224,7 @@ fn precision(numbers: Numbers) -> Precision {
     }
 }
 
+#[cfg(test)]
+mod config_tests;
 #[cfg(test)]
 mod tests;

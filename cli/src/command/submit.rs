@@ -8,6 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use headway_api::client::Client;
 use headway_api::v1::{Job, JobValidation, Submitted};
+use headway_goodput::summary::summarize_model;
+use headway_types::spec::Work;
 use headway_types::{JobSpec, JobStateKind};
 use tokio::time::Instant;
 
@@ -67,20 +69,24 @@ pub async fn run(client: &Client, print: &Printer, submit: Submit) -> Result<(),
         one.notes.extend(handed_as_files(&jobs));
         one.notes.extend(missing_directories(&jobs));
         one.notes.iter().for_each(|note| aside!("headway: {}: {note}", one.source));
-        checked.push((one, jobs.len()));
+        let models: Vec<Option<String>> = jobs.iter().map(describe_model).collect();
+        checked.push((one, jobs.len(), models));
     }
     if submit.dry_run {
-        for (one, jobs) in &checked {
+        for (one, jobs, models) in &checked {
             let told_jobs = client.validate(&one.body).await.map_err(|error| named(one, *jobs, error.into()))?.jobs;
+            let models = models.iter().map(Option::as_deref).chain(std::iter::repeat(None));
             match print.format {
                 Format::Json | Format::Yaml => print.value(&told_jobs)?,
-                Format::Table | Format::Name => told_jobs.iter().try_for_each(|job| put!("{}", told(job)))?,
+                Format::Table | Format::Name => {
+                    told_jobs.iter().zip(models).try_for_each(|(job, model)| put!("{}", told(job, model)))?;
+                }
             }
         }
         return Ok(());
     }
     let mut refused = Vec::new();
-    for (index, (one, jobs)) in checked.iter().enumerate() {
+    for (index, (one, jobs, _)) in checked.iter().enumerate() {
         let key = match &submit.idempotency_key {
             Some(key) if checked.len() == 1 => key.clone(),
             Some(key) => format!("{key}-{index}"),
@@ -262,8 +268,16 @@ fn summed(mut refused: Vec<Failure>, files: usize) -> Result<(), Failure> {
     refused.pop().map_or(Ok(()), Err)
 }
 
-/// What a job would find: a line each for sizes, quota and start.
-fn told(job: &JobValidation) -> String {
+/// Describes the model that a job trains, with the length of its sequences.
+fn describe_model(job: &JobSpec) -> Option<String> {
+    match &job.training()?.work {
+        Work::Model(shape) => Some(summarize_model(shape)),
+        Work::Curve { .. } => None,
+    }
+}
+
+/// What a job would find: a line each for its model, sizes, quota and start.
+fn told(job: &JobValidation, model: Option<&str>) -> String {
     let sizes = match (job.sizes.as_slice(), &job.reason) {
         ([only], _) => format!("could run at {}", gpus(*only)),
         ([least, .., most], _) => format!("could run at {} sizes, {least} to {most} GPUs", job.sizes.len()),
@@ -280,13 +294,16 @@ fn told(job: &JobValidation) -> String {
         (None, Some(count), _) => format!("  Starts at once with {}\n", gpus(count)),
         (None, None, start) => start.as_ref().map(|start| format!("  {}\n", why::start(start))).unwrap_or_default(),
     };
-    format!("job {}: {sizes}\n{closest}{}{start}", job.name, quota.unwrap_or_default())
+    let model = model.map_or_else(String::new, |model| format!("  Model: {model}\n"));
+    format!("job {}: {sizes}\n{closest}{model}{}{start}", job.name, quota.unwrap_or_default())
 }
 
 pub fn validate(print: &Printer, validate: Validate) -> Result<(), Failure> {
     for file in &validate.files {
         let of = submission::read(file)?;
-        match (print.structured(), of.check()?.as_slice()) {
+        let jobs = of.check()?;
+        of.notes.iter().for_each(|note| aside!("headway: {}: {note}", of.source));
+        match (print.structured(), jobs.as_slice()) {
             (true, [job]) => print.value(job)?,
             (true, jobs) => print.value(&jobs)?,
             (false, jobs) => {
@@ -366,20 +383,34 @@ mod tests {
 
     #[test]
     fn a_dry_run_tells_sizes_and_start() {
-        assert_eq!(told(&checked()), "job 7b: could run at 3 sizes, 1 to 4 GPUs\n  Starts at once with 4 GPUs\n");
+        assert_eq!(told(&checked(), None), "job 7b: could run at 3 sizes, 1 to 4 GPUs\n  Starts at once with 4 GPUs\n");
+    }
+
+    #[test]
+    fn a_dry_run_repeats_the_model_with_the_length_of_its_sequences() {
+        let text = "{version: 1, name: a, resources: {gpus: 8}, run: {command: [x]}, training: {model: llama-3-8b, \
+                    reference_batch: 64 sequences}}";
+        let job = headway_api::spec::read_yaml(text).unwrap();
+        let model = describe_model(&job);
+        let line = "  Model: 8.0B parameters; 32 layers; sequence length 8192\n";
+        assert!(told(&checked(), model.as_deref()).contains(line), "{model:?}");
     }
 
     #[test]
     fn a_start_that_nobody_looked_at_is_said_with_the_reason() {
         let late = "planning the round with it takes longer than 15 s; ask again";
         let of = JobValidation { starts_with_gpus: None, start_left_out: Some(late.into()), ..checked() };
-        assert!(told(&of).ends_with(&format!("  No word on when it would start: {late}\n")), "{}", told(&of));
+        assert!(
+            told(&of, None).ends_with(&format!("  No word on when it would start: {late}\n")),
+            "{}",
+            told(&of, None)
+        );
     }
 
     #[test]
     fn a_job_that_cannot_run_says_why() {
         let why = "Cannot run on this cluster: it needs 16 GPUs of one node class, and the largest has 8";
         let of = JobValidation { sizes: Vec::new(), reason: Some(why.into()), starts_with_gpus: None, ..checked() };
-        assert_eq!(told(&of), format!("job 7b: {why}\n"));
+        assert_eq!(told(&of, None), format!("job 7b: {why}\n"));
     }
 }

@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::path::Path;
 
 use headway_api::spec;
+use headway_goodput::summary::summarize_model;
 use serde_json::Value;
 
 use super::{Place, Submission};
@@ -49,30 +50,53 @@ pub fn read(file: &Path) -> Result<Submission, Failure> {
 }
 
 /// Puts in place of a model's `config.json` (`model: config.json`, `model: {config: config.json, …}`) what is in it: the scheduler cannot see the file.
+/// Notes what was read from each.
 fn take_in_models(submission: &mut Submission, beside: &Path) -> Result<(), Failure> {
     let mut unreadable = None;
+    let mut notes = Vec::new();
     for (path, job) in submission.jobs() {
         let Some(model) = job.pointer_mut("/training/model") else { continue };
         let field = if model.is_object() { "training.model.config" } else { "training.model" };
         let named = model.get("config").unwrap_or(model).as_str().filter(|name| spec::is_model_file(name));
-        let Some(name) = named.map(str::to_owned) else { continue };
-        let read = std::fs::read_to_string(beside.join(&name)).map_err(|error| error.to_string());
-        match read.and_then(|text| serde_json::from_str(&text).map_err(|error| error.to_string())) {
-            Ok(config) => {
-                let config: Value = config;
-                match model {
+        let name = named.map(str::to_owned);
+        if let Some(name) = &name {
+            let read = std::fs::read_to_string(beside.join(name)).map_err(|error| error.to_string());
+            match read.and_then(|text| spec::parse_config(&text).map_err(|error| error.to_string())) {
+                Ok(config) => match model {
                     Value::Object(told) => drop(told.insert("config".into(), config)),
                     _ => *model = serde_json::json!({ "config": config }),
+                },
+                Err(error) => {
+                    unreadable.get_or_insert((format!("{path}{field}"), format!("{name} cannot be read: {error}")));
+                    continue;
                 }
             }
-            Err(error) => {
-                unreadable.get_or_insert((format!("{path}{field}"), format!("{name} cannot be read: {error}")));
-            }
         }
+        let origin = name.as_deref().unwrap_or("the model configuration");
+        notes.extend(note_import(origin, model).map(|note| format!("{path}training.model: {note}")));
     }
+    submission.notes.extend(notes);
     let Some((field, why)) = unreadable else { return Ok(()) };
     Err(Failure::new(Kind::Usage, format!("{}: {field}: {why}", submission.at(&field)))
         .hint("a model's config.json is looked for beside the specification"))
+}
+
+/// Says from which file a model was read, by whose rules, and what of the file does not count.
+pub fn describe_origin(file: &str, imported: &spec::ImportedModel) -> String {
+    let notes: String = imported.notes.iter().map(|note| format!("; {note}")).collect();
+    format!("read from {file} ({}{notes})", imported.model_type)
+}
+
+/// What a model's configuration was read as: "read from config.json (gpt_oss): 117B parameters, …". What is wrong
+/// with it the check of the specification says.
+fn note_import(origin: &str, model: &Value) -> Option<String> {
+    let config = model.get("config")?;
+    let seq_len = model.get("seq_len").and_then(Value::as_u64).and_then(|length| u32::try_from(length).ok());
+    let imported = spec::import(config, seq_len).ok()?;
+    let dimensions = model.as_object()?.keys().filter(|key| !matches!(key.as_str(), "config" | "seq_len"));
+    let changed: Vec<&str> = dimensions.map(String::as_str).collect();
+    let summary = format!("{}: {}", describe_origin(origin, &imported), summarize_model(&imported.shape));
+    if changed.is_empty() { Some(summary) } else { Some(format!("{summary}; changed: {}", changed.join(", "))) }
 }
 
 /// The text of a file, which must be one.
@@ -112,4 +136,53 @@ fn unreadable(text: &str, toml: bool) -> Option<String> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A specification of a model that a `config.json` beside it describes.
+    fn read_beside(config: &str, model: &str) -> Result<Submission, Failure> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.json"), config).unwrap();
+        let text = format!(
+            "{{version: 1, name: a, resources: {{gpus: 8}}, run: {{command: [x]}},\n\
+             training: {{model: {model}, reference_batch: 64 sequences}}}}"
+        );
+        std::fs::write(dir.path().join("job.yaml"), text).unwrap();
+        read(&dir.path().join("job.yaml"))
+    }
+
+    const GPT_OSS: &str = r#"{"model_type": "gpt_oss", "quantization_config": {"quant_method": "mxfp4"},
+        "max_position_embeddings": 131072}"#;
+
+    #[test]
+    fn what_a_configuration_was_read_as_is_repeated() {
+        let read = read_beside(GPT_OSS, "{config: config.json, seq_len: 4096}").unwrap();
+        assert_eq!(
+            read.notes,
+            ["training.model: read from config.json (gpt_oss; quantization_config (mxfp4) does not matter: precision \
+              says how it is trained): 117B parameters, 5.7B active; 36 layers (18 sliding-window 128), 128 experts, \
+              4 active; sequence length 4096"]
+        );
+        assert_eq!(read.check().unwrap().len(), 1);
+        let changed = read_beside(GPT_OSS, "{config: config.json, seq_len: 4096, layers: 24}").unwrap();
+        assert!(changed.notes[0].ends_with("; changed: layers"), "{:?}", changed.notes);
+    }
+
+    #[test]
+    fn a_configuration_without_a_length_of_sequences_is_refused_with_what_it_allows() {
+        for model in ["config.json", "{config: config.json}"] {
+            let failure = read_beside(GPT_OSS, model).unwrap().check().unwrap_err();
+            assert!(
+                failure.message.contains("training.model.seq_len: the length of the training sequences is missing")
+            );
+            assert!(failure.message.contains("up to 131072 tokens"), "{}", failure.message);
+            assert!(failure.hint.unwrap().contains("seq_len: 4096"));
+        }
+        let unknown = read_beside(r#"{"model_type": "gpt_4"}"#, "{config: config.json, seq_len: 4096}").unwrap();
+        assert!(unknown.check().unwrap_err().message.contains("model_type gpt_4 is not known"));
+    }
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::failure::{Failure, Kind};
 
 pub use bare::bare;
-pub use file::read;
+pub use file::{describe_origin, read};
 pub use flags::Flags;
 pub use slurm::read_script;
 

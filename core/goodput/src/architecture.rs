@@ -3,7 +3,10 @@
 //! the time this crate is about.
 
 pub use headway_types::Experts;
-use headway_types::{Latent, ModelShape};
+use headway_types::{Latent, LayerKinds, ModelShape};
+
+use crate::mix::LayerMix;
+use crate::recurrent::{recurrent_parameters, scan_flops_per_token};
 
 /// How queries, keys and values are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +33,9 @@ pub struct Architecture {
     /// Output projection shares the embedding.
     pub tied: bool,
     pub seq_len: u32,
+    /// Absent: every layer has an attention over the whole sequence and an FFN.
+    pub kinds: Option<LayerKinds>,
+    mix: LayerMix,
     counts: Counts,
 }
 
@@ -80,6 +86,8 @@ impl From<&ModelShape> for Architecture {
             vocab: shape.vocab,
             tied: shape.tied,
             seq_len: shape.seq_len,
+            kinds: shape.kinds,
+            mix: LayerMix::new(shape),
             counts: Counts::default(),
         };
         Self { counts: Counts::of(&uncounted), ..uncounted }
@@ -91,10 +99,16 @@ impl Counts {
         let dense = f64::from(architecture.dense_layers()) / f64::from(architecture.layers);
         let (outside, routed) = architecture.layer_parameters();
         let layer = architecture.forward_layer_flops_per_token() / f64::from(architecture.layers);
+        let projection = 2.0 * architecture.table_parameters() / layer.max(1.0);
+        if architecture.kinds.is_some() {
+            let layers = f64::from(architecture.layers);
+            let (shared, routed) = architecture.mixed_parameters();
+            return Self { shared: shared / layers, routed: routed / layers, projection };
+        }
         Self {
             shared: dense * architecture.dense_layer_parameters() + (1.0 - dense) * outside,
             routed: (1.0 - dense) * routed,
-            projection: 2.0 * architecture.table_parameters() / layer.max(1.0),
+            projection,
         }
     }
 }
@@ -112,7 +126,12 @@ impl Architecture {
     /// Layers with an ordinary FFN.
     #[must_use]
     pub fn dense_layers(&self) -> u32 {
-        self.experts.map_or(self.layers, |experts| experts.dense_layers.min(self.layers))
+        self.mix.dense_layers
+    }
+
+    /// Shares of layers by what they consist of.
+    pub(crate) fn mix(&self) -> &LayerMix {
+        &self.mix
     }
 
     /// Width of the attention's queries and values over all heads, on average.
@@ -145,7 +164,8 @@ impl Architecture {
         match self.attention {
             Attention::Grouped { head_width, .. } => {
                 let width = heads * f64::from(head_width);
-                let first = Matrix { outputs: width + self.kv_width(), inputs: hidden, split: Split::Outputs };
+                let gate = if self.kinds.is_some_and(|kinds| kinds.gated_attention) { width } else { 0.0 };
+                let first = Matrix { outputs: width + self.kv_width() + gate, inputs: hidden, split: Split::Outputs };
                 let last = Matrix { outputs: hidden, inputs: width, split: Split::Inputs };
                 ([first, last, nothing, nothing], 2)
             }
@@ -203,6 +223,30 @@ impl Architecture {
         (outside, f64::from(experts.count) * self.ffn_parameters(f64::from(experts.ffn_hidden)))
     }
 
+    /// All layers' parameters outside their routed experts, and in these, where layers are of several
+    /// kinds. A table of learned positions counts among the first.
+    fn mixed_parameters(&self) -> (f64, f64) {
+        let (hidden, mix) = (f64::from(self.hidden), &self.mix);
+        let recurrent = self
+            .kinds
+            .and_then(|kinds| kinds.recurrent)
+            .map_or(0.0, |of| f64::from(of.layers) * recurrent_parameters(self.hidden, &of));
+        let positions = self.kinds.map_or(0.0, |kinds| f64::from(kinds.positions) * hidden);
+        let attention = f64::from(mix.attention_layers) * self.attention_parameters();
+        let dense = f64::from(mix.dense_layers) * self.ffn_parameters(f64::from(self.ffn_hidden));
+        let (shared, routed) = self.experts.map_or((0.0, 0.0), |experts| {
+            let router = hidden * f64::from(experts.count);
+            let shared = self.ffn_parameters(f64::from(experts.shared_ffn_hidden));
+            let routed = f64::from(experts.count) * self.ffn_parameters(f64::from(experts.ffn_hidden));
+            (router + shared, routed)
+        });
+        let with_experts = f64::from(mix.expert_layers);
+        // A norm before each part of a layer.
+        let norms = 2.0 * mix.parts * f64::from(self.layers) * hidden;
+        let outside = attention + recurrent + dense + with_experts * shared + norms + positions;
+        (outside, with_experts * routed)
+    }
+
     /// Of a layer, on average: parameters outside its routed experts, and of these.
     pub(crate) fn mean_layer_parameters(&self) -> (f64, f64) {
         (self.counts.shared, self.counts.routed)
@@ -222,9 +266,13 @@ impl Architecture {
     /// All parameters.
     #[must_use]
     pub fn parameters(&self) -> f64 {
+        let tables = if self.tied { 1.0 } else { 2.0 };
+        if self.kinds.is_some() {
+            let (outside, routed) = self.mixed_parameters();
+            return outside + routed + tables * self.table_parameters() + f64::from(self.hidden);
+        }
         let dense = f64::from(self.dense_layers());
         let (outside, routed) = self.layer_parameters();
-        let tables = if self.tied { 1.0 } else { 2.0 };
         dense * self.dense_layer_parameters()
             + (f64::from(self.layers) - dense) * (outside + routed)
             + tables * self.table_parameters()
@@ -236,7 +284,7 @@ impl Architecture {
     pub fn active_parameters(&self) -> f64 {
         let Some(experts) = self.experts else { return self.parameters() };
         let idle = f64::from(experts.count - experts.active) * self.ffn_parameters(f64::from(experts.ffn_hidden));
-        self.parameters() - f64::from(self.layers - self.dense_layers()) * idle
+        self.parameters() - f64::from(self.mix.expert_layers) * idle
     }
 
     /// Forward FLOPs per token of the layers; causal attention counted once, as kernels do it.
@@ -246,7 +294,27 @@ impl Architecture {
         let hidden = f64::from(self.hidden);
         let norms = (2.0 * f64::from(self.layers) + 1.0) * hidden;
         let matrices = self.active_parameters() - tables * self.table_parameters() - norms;
+        if self.kinds.is_some() {
+            return self.forward_mixed_flops_per_token();
+        }
         2.0 * matrices + 2.0 * f64::from(self.layers) * f64::from(self.seq_len) * self.attention_width()
+    }
+
+    /// The same where layers are of several kinds: windows in place of the whole sequence, and what
+    /// recurrences compute beside their matrices.
+    fn forward_mixed_flops_per_token(&self) -> f64 {
+        let (hidden, layers, mix) = (f64::from(self.hidden), f64::from(self.layers), &self.mix);
+        let tables = if self.tied { 1.0 } else { 2.0 };
+        let positions = self.kinds.map_or(0.0, |kinds| f64::from(kinds.positions) * hidden);
+        let norms = (2.0 * mix.parts * layers + 1.0) * hidden;
+        let matrices = self.active_parameters() - tables * self.table_parameters() - norms - positions;
+        let length = f64::from(self.seq_len);
+        let attended = layers * (mix.whole * length + mix.windowed * mix.window_length);
+        let scans = self
+            .kinds
+            .and_then(|kinds| kinds.recurrent)
+            .map_or(0.0, |of| f64::from(of.layers) * scan_flops_per_token(&of));
+        2.0 * matrices + 2.0 * attended * self.attention_width() + scans
     }
 
     /// FLOPs to train on one token; the backward pass costs twice the forward pass.

@@ -25,10 +25,12 @@ pub enum Caution {
     Schedule,
     #[error("4-bit numbers: fitted on eighteen runs")]
     FourBit,
+    #[error("recurrent layers: nominal rates, no measurement")]
+    Recurrent,
 }
 
 impl Caution {
-    pub const ALL: [Caution; 7] = [
+    pub const ALL: [Caution; 8] = [
         Caution::Hardware,
         Caution::Software,
         Caution::Experts,
@@ -36,6 +38,7 @@ impl Caution {
         Caution::Offload,
         Caution::Schedule,
         Caution::FourBit,
+        Caution::Recurrent,
     ];
 }
 
@@ -58,6 +61,7 @@ pub fn cautions(
         (strategy.offload != Offload::None, Caution::Offload),
         (strategy.schedule != Schedule::OneForwardOneBackward, Caution::Schedule),
         (strategy.precision == Precision::Fp4, Caution::FourBit),
+        (architecture.kinds.is_some_and(|kinds| kinds.recurrent.is_some()), Caution::Recurrent),
     ]
     .into_iter()
     .filter_map(|(applies, caution)| applies.then_some(caution))

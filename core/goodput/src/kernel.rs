@@ -1,8 +1,11 @@
 //! Seconds that one rank computes on one micro-batch of one layer: matrix multiplications, attention, memory-bound passes, and the host
 //! that launches them. Collectives between ranks are not its business.
 
+use headway_types::RecurrentLayers;
+
 use crate::architecture::{Architecture, Matrix, Split};
 use crate::collective::Cluster;
+use crate::recurrent::{is_scan_elementwise, passed_values, recurrent_matrices, scan_flops_per_token};
 use crate::strategy::{Precision, Strategy};
 
 /// Tiles of matrix kernels, log2 of rows and columns, with their rate over that of the largest (two thirds of the operands are
@@ -18,12 +21,29 @@ const HALF_RATE_HEAD: f64 = 16.0;
 const PASSES_BACKWARD: f64 = 1.5;
 /// Load of the busiest rank's experts over the mean. Assumed: routing is balanced by an auxiliary loss, not perfectly.
 const EXPERT_IMBALANCE: f64 = 1.1;
+/// Rate of arithmetic on vectors over that of matrices in half precision: 19.5 of 312 TFLOP/s on an A100,
+/// 67 of 989 on an H100 (data sheets).
+const VECTOR_SHARE: f64 = 1.0 / 16.0;
+
+/// The FFN of a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LayerFfn {
+    Dense,
+    Experts,
+    Absent,
+}
 
 /// Forward and backward seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Passes {
     pub forward: f64,
     pub backward: f64,
+}
+
+impl Passes {
+    fn scaled(self, times: f64) -> Passes {
+        Passes { forward: self.forward * times, backward: self.backward * times }
+    }
 }
 
 impl std::ops::Add for Passes {
@@ -160,16 +180,76 @@ impl<'a> Kernels<'a> {
         !self.strategy.fused_attention && !heads.is_multiple_of(4)
     }
 
-    /// Attention between queries and keys, without its projections.
+    /// What mixes a layer's tokens, on average over the model's kinds of layers: attention with its
+    /// projections, or a recurrence.
+    fn mixer(&self) -> Passes {
+        let Some(kinds) = self.architecture.kinds else { return self.projections() + self.attention() };
+        let mix = self.architecture.mix();
+        let mut passes = self.attention();
+        if mix.attention() > 0.0 {
+            passes = passes + self.projections().scaled(mix.attention());
+        }
+        if let Some(layers) = kinds.recurrent {
+            passes = passes + self.recurrence(&layers).scaled(mix.recurrent);
+        }
+        passes
+    }
+
+    /// A recurrent layer: its matrices, the scan at the rate of fused attention (or of vectors), and what
+    /// passes through memory between them. Nominal: no measurement shows it.
+    fn recurrence(&self, layers: &RecurrentLayers) -> Passes {
+        let physics = &self.cluster.profile.physics;
+        let ranks = f64::from(self.strategy.tp);
+        let matrices = recurrent_matrices(self.architecture.hidden, layers);
+        let matrices = matrices.iter().fold(Passes::default(), |sum, matrix| sum + self.split(matrix, self.tokens));
+        let peak = self.matmul_peak();
+        let rate = if is_scan_elementwise(layers) {
+            peak * VECTOR_SHARE
+        } else {
+            peak * physics.fused_attention_share * self.cluster.hardware.factors.fused_attention_share
+        };
+        let scan = self.tokens * scan_flops_per_token(layers) / ranks / rate;
+        let scan = Passes {
+            forward: scan + 2.0 * physics.kernel_seconds,
+            backward: FUSED_BACKWARD * scan + 4.0 * physics.kernel_seconds,
+        };
+        matrices + scan + self.traffic(2.0 * self.tokens * passed_values(layers) / ranks)
+    }
+
+    /// FLOP/s of half-precision matrices at their best.
+    fn matmul_peak(&self) -> f64 {
+        self.rate / (self.cluster.profile.physics.matmul_share * self.cluster.hardware.factors.matmul_share)
+    }
+
+    /// Attention between queries and keys, without its projections, on average over all layers: some may
+    /// have a window, or none.
     pub(crate) fn attention(&self) -> Passes {
+        let length = f64::from(self.architecture.seq_len);
+        let mix = self.architecture.mix();
+        if self.architecture.kinds.is_none() {
+            return self.attention_over(length);
+        }
+        let mut passes = Passes::default();
+        if mix.whole > 0.0 {
+            passes = passes + self.attention_over(length).scaled(mix.whole);
+        }
+        if mix.windowed > 0.0 {
+            passes = passes + self.attention_over(mix.window_length).scaled(mix.windowed);
+        }
+        passes
+    }
+
+    /// Causal attention of the tokens, each to half of `attended` on average. Without a fused kernel a
+    /// window only masks the whole matrix.
+    fn attention_over(&self, attended: f64) -> Passes {
         let physics = &self.cluster.profile.physics;
         let (strategy, architecture) = (self.strategy, self.architecture);
         let ranks = f64::from(strategy.tp);
         let length = f64::from(architecture.seq_len);
         if strategy.fused_attention {
-            let square = 4.0 * self.tokens * length * architecture.attention_width() / ranks;
+            let square = 4.0 * self.tokens * attended * architecture.attention_width() / ranks;
             let share = physics.fused_attention_share * self.cluster.hardware.factors.fused_attention_share;
-            let peak = self.rate / (physics.matmul_share * self.cluster.hardware.factors.matmul_share);
+            let peak = self.matmul_peak();
             // Causal: half the square.
             let causal = 0.5 * square / (peak * share) * (1.0 + HALF_RATE_HEAD / architecture.head_width());
             return Passes {
@@ -194,12 +274,13 @@ impl<'a> Kernels<'a> {
 
     /// Norms, residuals and, per unit of the FFN's width on this rank, activation functions. Sequence parallelism splits the first two over
     /// the tensor-parallel ranks.
-    fn passes(&self, ffn_values: f64) -> Passes {
+    fn passes(&self, ffn_values: f64, ffn: LayerFfn) -> Passes {
         let physics = &self.cluster.profile.physics;
         let ranks = f64::from(self.strategy.tp);
         let whole = if self.strategy.sequence_parallel { 1.0 / ranks } else { 0.5 + 0.5 / ranks };
         let gate = if self.architecture.gated { 1.5 } else { 1.0 };
-        let hidden = physics.hidden_passes * self.tokens * f64::from(self.architecture.hidden) * whole;
+        let parts = self.parts(ffn);
+        let hidden = physics.hidden_passes * self.tokens * f64::from(self.architecture.hidden) * whole * parts;
         self.traffic(hidden + physics.ffn_passes * ffn_values * gate)
     }
 
@@ -209,15 +290,31 @@ impl<'a> Kernels<'a> {
         Passes { forward, backward: PASSES_BACKWARD * forward }
     }
 
+    /// Parts of a layer with such an FFN (attention or recurrence, FFN) over the two of a plain one.
+    pub(crate) fn parts(&self, ffn: LayerFfn) -> f64 {
+        let mix = self.architecture.mix();
+        let ffn = if ffn == LayerFfn::Absent { 0.0 } else { 1.0 };
+        0.5 * (mix.attention() + mix.recurrent) + 0.5 * ffn
+    }
+
+    /// A layer of the model with such an FFN.
+    pub(crate) fn layer(&self, ffn: LayerFfn) -> Passes {
+        match ffn {
+            LayerFfn::Dense => self.dense_layer(),
+            LayerFfn::Experts => self.expert_layer(),
+            LayerFfn::Absent => self.mixer() + self.passes(0.0, ffn),
+        }
+    }
+
     /// A layer with an ordinary FFN.
-    pub(crate) fn dense_layer(&self) -> Passes {
+    fn dense_layer(&self) -> Passes {
         let width = f64::from(self.architecture.ffn_hidden);
         let values = self.tokens * width / f64::from(self.strategy.tp);
-        self.projections() + self.attention() + self.ffn(width, self.tokens) + self.passes(values)
+        self.mixer() + self.ffn(width, self.tokens) + self.passes(values, LayerFfn::Dense)
     }
 
     /// A layer with experts: each local expert multiplies its own tokens, all in one grouped kernel, once they are sorted.
-    pub(crate) fn expert_layer(&self) -> Passes {
+    fn expert_layer(&self) -> Passes {
         let Some(experts) = self.architecture.experts else { return self.dense_layer() };
         let (physics, strategy) = (&self.cluster.profile.physics, self.strategy);
         let (width, split) = (f64::from(experts.ffn_hidden), f64::from(strategy.expert_split()));
@@ -238,7 +335,7 @@ impl<'a> Kernels<'a> {
         let shared_time = if shared > 0.0 { self.ffn(shared, self.tokens) } else { Passes::default() };
         let sorted = self.traffic(physics.routed_passes * routed * f64::from(self.architecture.hidden));
         let values = routed * width / split + self.tokens * shared / f64::from(strategy.tp);
-        self.projections() + self.attention() + grouped + shared_time + sorted + self.passes(values)
+        self.mixer() + grouped + shared_time + sorted + self.passes(values, LayerFfn::Experts)
     }
 
     /// Output projection and loss, on the last stage.
@@ -260,11 +357,11 @@ impl<'a> Kernels<'a> {
     }
 
     /// Host seconds to launch a layer's forward pass. `entangled`: collectives queue behind transfers between nodes.
-    pub(crate) fn launches(&self, entangled: bool, experts: bool) -> f64 {
+    pub(crate) fn launches(&self, entangled: bool, ffn: LayerFfn) -> f64 {
         let physics = &self.cluster.profile.physics;
         let ranks = f64::from(self.strategy.tp);
         let mut growth = 1.0 + physics.launch_tensor * libm::log2(ranks);
-        if experts {
+        if ffn == LayerFfn::Experts {
             growth *= physics.expert_launches;
         }
         if self.softmax_refused() {
@@ -273,6 +370,6 @@ impl<'a> Kernels<'a> {
         if entangled {
             growth *= 1.0 + physics.entanglement * ranks;
         }
-        physics.launch_seconds * growth
+        physics.launch_seconds * growth * self.parts(ffn)
     }
 }

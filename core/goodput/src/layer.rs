@@ -3,7 +3,7 @@
 
 use crate::architecture::Architecture;
 use crate::collective::{Cluster, Group};
-use crate::kernel::{Kernels, Passes, longer};
+use crate::kernel::{Kernels, LayerFfn, Passes, longer};
 use crate::strategy::{Recompute, Schedule, Sharding, Strategy};
 
 /// Share of context parallelism's ring that attention hides.
@@ -71,6 +71,21 @@ impl LayerTime {
     pub(crate) fn total(&self) -> f64 {
         self.compute + self.recompute + self.launches + self.tensor + self.context + self.experts + self.parameters
     }
+
+    /// The mean with another layer, of which there are all but `share`.
+    fn mean(&self, share: f64, other: &LayerTime) -> LayerTime {
+        let mean = |own: f64, other: f64| share * own + (1.0 - share) * other;
+        LayerTime {
+            compute: mean(self.compute, other.compute),
+            recompute: mean(self.recompute, other.recompute),
+            launches: mean(self.launches, other.launches),
+            tensor: mean(self.tensor, other.tensor),
+            context: mean(self.context, other.context),
+            experts: mean(self.experts, other.experts),
+            parameters: mean(self.parameters, other.parameters),
+            backward: mean(self.backward, other.backward),
+        }
+    }
 }
 
 /// Collectives of one layer and pass, each with its forward and backward seconds.
@@ -94,36 +109,34 @@ impl<'a> Layers<'a> {
         Self { architecture, strategy, cluster, kernels: Kernels::new(architecture, strategy, cluster), gathers }
     }
 
-    /// A layer, on average over those with and without experts.
+    /// A layer, on average over those with an ordinary FFN, with experts and without either.
     fn mean(&self) -> LayerTime {
-        let dense = f64::from(self.architecture.dense_layers()) / f64::from(self.architecture.layers);
-        if dense >= 1.0 {
-            return self.layer(self.kernels.dense_layer(), false);
+        let mix = self.architecture.mix();
+        if mix.dense >= 1.0 {
+            return self.layer(LayerFfn::Dense);
         }
-        let with_experts = self.layer(self.kernels.expert_layer(), true);
-        if dense <= 0.0 {
-            return with_experts;
+        if self.architecture.kinds.is_none() && mix.dense <= 0.0 {
+            return self.layer(LayerFfn::Experts);
         }
-        let plain = self.layer(self.kernels.dense_layer(), false);
-        let mean = |plain: f64, expert: f64| dense * plain + (1.0 - dense) * expert;
-        LayerTime {
-            compute: mean(plain.compute, with_experts.compute),
-            recompute: mean(plain.recompute, with_experts.recompute),
-            launches: mean(plain.launches, with_experts.launches),
-            tensor: mean(plain.tensor, with_experts.tensor),
-            context: mean(plain.context, with_experts.context),
-            experts: mean(plain.experts, with_experts.experts),
-            parameters: mean(plain.parameters, with_experts.parameters),
-            backward: mean(plain.backward, with_experts.backward),
+        let plain = if mix.dense > 0.0 { self.layer(LayerFfn::Dense) } else { LayerTime::default() };
+        if mix.without_ffn <= 0.0 {
+            return plain.mean(mix.dense, &self.layer(LayerFfn::Experts));
         }
+        let others = mix.experts + mix.without_ffn;
+        let absent = self.layer(LayerFfn::Absent);
+        if mix.experts <= 0.0 {
+            return plain.mean(mix.dense, &absent);
+        }
+        plain.mean(mix.dense, &self.layer(LayerFfn::Experts).mean(mix.experts / others, &absent))
     }
 
     /// Device, host and collectives of one layer: the host launches ahead while the device works, so the longer of both counts.
-    fn layer(&self, device: Passes, experts: bool) -> LayerTime {
+    fn layer(&self, ffn: LayerFfn) -> LayerTime {
         let physics = &self.cluster.profile.physics;
-        let exchanges = self.exchanges(experts);
+        let device = self.kernels.layer(ffn);
+        let exchanges = self.exchanges(ffn);
         let talk = exchanges.tensor + exchanges.context + exchanges.experts;
-        let launches = self.kernels.launches(LayerCosts::entangled(self.strategy, self.cluster), experts);
+        let launches = self.kernels.launches(LayerCosts::entangled(self.strategy, self.cluster), ffn);
         let forward = longer(device.forward + talk.forward, launches);
         let backward = longer(device.backward + talk.backward, launches * physics.launch_backward);
         let again = match self.strategy.recompute {
@@ -163,22 +176,27 @@ impl<'a> Layers<'a> {
     /// Tensor: two all-reduces forward and two backward (Shoeybi et al. 2019); under sequence parallelism the same volume as gathers
     /// and scatters, and one gather again in the backward pass (Korthikanti et al. 2022). Context: a ring of keys and values (Liu et
     /// al. 2023). Experts: tokens there and back (Lepikhin et al. 2020).
-    fn exchanges(&self, experts: bool) -> Exchanges {
+    fn exchanges(&self, ffn: LayerFfn) -> Exchanges {
         let (strategy, physics) = (self.strategy, &self.cluster.profile.physics);
         let mut exchanges = Exchanges::default();
         if strategy.tp > 1 {
             let reduce = self.cluster.group(strategy.tp, 1).all_reduce(self.activation()) * physics.tensor_exposed;
             let again = if strategy.sequence_parallel { 2.5 } else { 2.0 };
+            // One of each per part of the layer.
+            let reduce = reduce * self.kernels.parts(ffn);
             exchanges.tensor = Passes { forward: 2.0 * reduce, backward: again * reduce };
         }
         if strategy.cp > 1 {
             let group = self.cluster.group(strategy.cp, strategy.tp);
             let values = self.kernels.tokens * self.architecture.kv_width() / f64::from(strategy.tp);
             let ring = (group.members - 1.0) * values * strategy.precision.bytes() / group.bandwidth;
-            let forward = (1.0 - RING_HIDDEN) * ring + group.members * group.hop;
+            // A recurrence passes on its state, which is small.
+            let share = self.architecture.mix().attention();
+            let forward = ((1.0 - RING_HIDDEN) * ring + group.members * group.hop) * share;
             exchanges.context = Passes { forward, backward: 2.0 * forward };
         }
-        if let (true, Some(routed)) = (experts && strategy.ep > 1, self.architecture.experts) {
+        let spread = ffn == LayerFfn::Experts && strategy.ep > 1;
+        if let (true, Some(routed)) = (spread, self.architecture.experts) {
             let group = self.cluster.group(strategy.ep, 1);
             let copies = f64::from(routed.active);
             let bytes = self.activation() * copies / f64::from(strategy.tp);

@@ -6,7 +6,7 @@
 //! throughput), [`estimate`] with [`kernel`] and [`collective`] (how it is computed for any [`strategy`]), [`correction`] (what reports
 //! teach of it), [`noise`] and [`efficiency`] (what a token is worth), [`memory`] with `fitting` and [`peaks`] (what fits, and
 //! what reports teach of it), [`peers`] (what jobs alike teach each other), [`architecture`] and [`catalog`]
-//! (models and hardware), [`physics`] (fitted constants), [`band`] with [`caution`] (how far off it may be, of a job in `certainty`), [`infeasible`] (why not). Formulas and their sources are in
+//! (models and hardware; `mix` and `recurrent`: layers of several kinds; [`summary`]: a model in one line), [`physics`] (fitted constants), [`band`] with [`caution`] (how far off it may be, of a job in `certainty`), [`infeasible`] (why not). Formulas and their sources are in
 //! docs/goodput.md. A [`JobModel`] knows of other jobs only what it was taught; nothing here reads a clock, or keeps state outside [`JobModel`].
 
 pub mod architecture;
@@ -29,10 +29,13 @@ mod ground;
 mod groups;
 pub mod infeasible;
 mod kernel;
+#[cfg(test)]
+mod kinds_tests;
 mod known;
 mod layer;
 mod layouts;
 pub mod memory;
+mod mix;
 mod mixed;
 pub mod model;
 pub mod noise;
@@ -42,10 +45,12 @@ pub mod physics;
 mod posterior;
 mod rank;
 pub mod ratio;
+mod recurrent;
 pub mod searches;
 mod shortlist;
 pub mod step_time;
 pub mod strategy;
+pub mod summary;
 mod terms;
 mod user_curve;
 mod weigh;

@@ -8,6 +8,7 @@ use crate::collective::Cluster;
 use crate::estimate::StageLayers;
 use crate::layer::rank_parameters;
 use crate::physics::Profile;
+use crate::recurrent::passed_values;
 use crate::strategy::{Offload, Precision, Recompute, Sharding, Strategy};
 
 /// Share of a device's memory that a job may plan with: the rest is the driver's and what the estimate gets wrong.
@@ -18,6 +19,11 @@ const GATHERED_LAYERS: f64 = 2.0;
 const MATRIX_BYTES: f64 = 5.0;
 /// Share of a layer's activations that selective recomputation keeps where attention keeps no matrix: every second layer is whole.
 const SELECTIVE_KEEPS: f64 = 0.5;
+/// Share that attention has in a plain layer's activations beside the FFN's own width: with its norm 13 of
+/// 18 bytes per hidden value (Korthikanti et al. 2022, equation 1).
+const ATTENTION_KEEPS: f64 = 13.0 / 18.0;
+/// Bytes per value that a recurrent layer keeps between its matrices, and of its normed input.
+const RECURRENT_BYTES: f64 = 2.0;
 
 /// Memory per GPU by use, in bytes, on the fullest stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -153,17 +159,35 @@ impl<'a> Stages<'a> {
         let whole = if strategy.sequence_parallel { 1.0 / tp } else { 0.4 + 0.6 / tp };
         let keeps_gathered = self.profile.traits.keeps_gathered && strategy.sequence_parallel && strategy.tp > 1;
         let gathered = if keeps_gathered { physics.activation_gathered * hidden } else { 0.0 };
-        let width = architecture.experts.map_or(f64::from(architecture.ffn_hidden), |experts| {
+        let expert_width = architecture.experts.map_or(0.0, |experts| {
             f64::from(experts.active) * f64::from(experts.ffn_hidden) + f64::from(experts.shared_ffn_hidden)
         });
+        let mix = architecture.mix();
+        let width = match (architecture.kinds, architecture.experts) {
+            (Some(_), _) => mix.dense * f64::from(architecture.ffn_hidden) + mix.experts * expert_width,
+            (None, Some(_)) => expert_width,
+            (None, None) => f64::from(architecture.ffn_hidden),
+        };
         let gate = if architecture.gated { 1.0 } else { 2.0 / 3.0 };
         let matrix = if strategy.fused_attention || !attention_matrix {
             0.0
         } else {
-            MATRIX_BYTES * f64::from(architecture.heads) * f64::from(architecture.seq_len) / tp
+            MATRIX_BYTES * f64::from(architecture.heads) * f64::from(architecture.seq_len) / tp * mix.attention()
         };
-        let per_token =
-            physics.activation_hidden * hidden * whole + gathered + physics.activation_ffn * width * gate / tp + matrix;
+        let (keeps, recurrent) = match architecture.kinds {
+            None => (1.0, 0.0),
+            Some(kinds) => {
+                let with_ffn = mix.dense + mix.experts;
+                let keeps = ATTENTION_KEEPS * mix.attention() + (1.0 - ATTENTION_KEEPS) * with_ffn;
+                let values = kinds.recurrent.map_or(0.0, |of| hidden * whole + passed_values(&of) / tp);
+                (keeps, RECURRENT_BYTES * mix.recurrent * values)
+            }
+        };
+        let per_token = physics.activation_hidden * hidden * whole * keeps
+            + gathered
+            + physics.activation_ffn * width * gate / tp
+            + matrix
+            + recurrent;
         let narrow = if narrow { physics.narrow_activations } else { 1.0 };
         self.tokens() * per_token * narrow * strategy.precision.bytes() / 2.0
     }

@@ -259,17 +259,53 @@ fn check_model(model: &JobModel) -> Result<(), WrongField> {
             points.values().try_for_each(|&goodput| number("training.work.points", goodput, 0.0..=GOODPUT))
         }
         Work::Model(shape) => {
+            // A model without ordinary FFNs has none of any width.
+            let ffn_hidden = if shape.dense_layers() > 0 { shape.ffn_hidden } else { shape.ffn_hidden.max(1) };
             let dimensions = [
                 ("training.work.layers", shape.layers),
                 ("training.work.hidden", shape.hidden),
                 ("training.work.heads", shape.heads),
                 ("training.work.kv_heads", shape.kv_heads),
-                ("training.work.ffn_hidden", shape.ffn_hidden),
+                ("training.work.ffn_hidden", ffn_hidden),
                 ("training.work.vocab", shape.vocab),
                 ("training.work.seq_len", shape.seq_len),
             ];
-            dimensions.into_iter().try_for_each(|(field, size)| whole(field, size.into(), 1..=DIMENSION.into()))
+            dimensions.into_iter().try_for_each(|(field, size)| whole(field, size.into(), 1..=DIMENSION.into()))?;
+            match (shape.kinds, shape.check()) {
+                (Some(_), Err(error)) => Err(WrongField {
+                    field: "training.work.kinds",
+                    value: error.to_string(),
+                    must: "kinds of layers that the model can have".into(),
+                }),
+                _ => Ok(()),
+            }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::{Experts, LayerKinds, ModelShape, example};
+
+    use super::*;
+    use crate::builder::model_of;
+
+    fn check(shape: ModelShape) -> Result<(), WrongField> {
+        check_model(&model_of(Work::Model(shape)))
+    }
+
+    #[test]
+    fn a_model_may_be_without_ordinary_ffns() {
+        let experts = Experts { count: 8, active: 2, ffn_hidden: 64, shared_ffn_hidden: 0, dense_layers: 0 };
+        let shape = ModelShape { ffn_hidden: 0, ..example::llama3_8b() };
+        assert_eq!(check(ModelShape { experts: Some(experts), ..shape }), Ok(()));
+        let bare = LayerKinds { without_ffn: 32, ..LayerKinds::default() };
+        assert_eq!(check(ModelShape { kinds: Some(bare), ..shape }), Ok(()));
+        assert_eq!(check(shape).unwrap_err().field, "training.work.ffn_hidden");
+        let many = LayerKinds { ffn_only: 33, ..LayerKinds::default() };
+        let many = ModelShape { kinds: Some(many), ..example::llama3_8b() };
+        assert_eq!(check(many).unwrap_err().field, "training.work.kinds");
     }
 }
 

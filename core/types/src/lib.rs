@@ -42,7 +42,9 @@ pub use hardware::{
     NodeInventory, StatedDevice,
 };
 pub use id::{ArrayId, BootId, Generation, GpuUuid, IdSource, JobId, NodeId, PlanId, ReservationId, Serial, Term};
-pub use model::{Experts, Latent, ModelShape, ModelShapeError};
+pub use model::{
+    AttentionWindow, Experts, Latent, LayerKinds, ModelShape, ModelShapeError, RecurrentKind, RecurrentLayers,
+};
 pub use placement::{NodeSlice, Placement, PlacementError};
 pub use plan::{Assignment, JobVerdict, Limit, Move, Plan, PlanReport, Prediction, Reason, ReasonCode, Unmoved};
 pub use policy::{Objective, PolicyMode, Solver};

@@ -57,6 +57,7 @@ impl Preset {
             head_width,
             experts,
             latent,
+            kinds: None,
         }
     }
 }

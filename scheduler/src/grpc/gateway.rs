@@ -77,6 +77,9 @@ type Told = Arc<Mutex<BTreeMap<(NodeId, String), Instant>>>;
 
 /// What the service needs of the process.
 #[derive(Clone)]
+/// Addresses of the cluster's servers, and when they were read.
+type ServerList = (Instant, Arc<Vec<String>>);
+
 pub struct Gateway {
     store: Store,
     told: Told,
@@ -87,7 +90,7 @@ pub struct Gateway {
     lease: Seconds,
     site: Arc<Catalog>,
     standing: Standing,
-    servers: Arc<tokio::sync::Mutex<Option<(Instant, Arc<Vec<String>>)>>>,
+    servers: Arc<tokio::sync::Mutex<Option<ServerList>>>,
 }
 
 impl Gateway {

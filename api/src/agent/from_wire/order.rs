@@ -3,7 +3,10 @@
 use headway_types::spec::{
     Command, Hooks, LrScaling, Notice, NoticeTo, Precision, PrintedProgress, PrintingRank, Run, RunPer,
 };
-use headway_types::{Experts, Generation, Latent, LaunchOrder, ModelShape, Placement, Sequences, Tokens};
+use headway_types::{
+    AttentionWindow, Experts, Generation, Latent, LaunchOrder, LayerKinds, ModelShape, Placement, RecurrentKind,
+    RecurrentLayers, Sequences, Tokens,
+};
 
 use super::{
     Read, WireError, array_place, checkpoint, configuration, node_address, node_slice, parse, present, seconds,
@@ -83,8 +86,41 @@ fn model(model: wire::Model) -> Read<(ModelShape, Precision)> {
             rotary_width: of.rotary_width,
             value_width: of.value_width,
         }),
+        kinds: model.kinds.map(layer_kinds).transpose()?,
     };
     Ok((shape, precision))
+}
+
+fn layer_kinds(kinds: wire::LayerKinds) -> Read<LayerKinds> {
+    Ok(LayerKinds {
+        window: kinds.window.map(|of| AttentionWindow { layers: of.layers, tokens: of.tokens, chunked: of.chunked }),
+        recurrent: kinds.recurrent.map(recurrent_layers).transpose()?,
+        ffn_only: kinds.ffn_only,
+        without_ffn: kinds.without_ffn,
+        gated_attention: kinds.gated_attention,
+        positions: kinds.positions,
+    })
+}
+
+fn recurrent_layers(of: wire::RecurrentLayers) -> Read<RecurrentLayers> {
+    let kind = match of.kind() {
+        wire::RecurrentKind::Unspecified => return unknown("recurrent kind", of.kind),
+        wire::RecurrentKind::Mamba => RecurrentKind::Mamba,
+        wire::RecurrentKind::Mamba2 => RecurrentKind::Mamba2,
+        wire::RecurrentKind::GatedDelta => RecurrentKind::GatedDelta,
+        wire::RecurrentKind::Lightning => RecurrentKind::Lightning,
+        wire::RecurrentKind::Convolution => RecurrentKind::Convolution,
+    };
+    Ok(RecurrentLayers {
+        layers: of.layers,
+        kind,
+        heads: of.heads,
+        head_width: of.head_width,
+        state: of.state,
+        groups: of.groups,
+        convolution: of.convolution,
+        rank: of.rank,
+    })
 }
 
 fn run(run: wire::Run) -> Read<Run> {

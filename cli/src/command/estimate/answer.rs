@@ -50,6 +50,8 @@ struct Training {
 pub struct Answer {
     parameters: f64,
     active_parameters: f64,
+    /// Tokens of a sequence.
+    seq_len: u32,
     pub gpu_type: String,
     pub gpus: u32,
     pub global_batch: u64,
@@ -85,6 +87,7 @@ impl Answer {
         Self {
             parameters: architecture.parameters(),
             active_parameters: architecture.active_parameters(),
+            seq_len: architecture.seq_len,
             gpu_type: gpu_type.to_owned(),
             gpus: wanted.gpus,
             global_batch: wanted.global_batch,
@@ -162,11 +165,12 @@ pub fn show(print: &Printer, answer: &Answer, explain: bool) -> Result<(), Failu
         return print.value(answer);
     }
     say!(
-        "{} parameters on {} {}, {} sequences per step, {} configurations evaluated",
+        "{} parameters on {} {}, {} sequences of {} tokens per step, {} configurations evaluated",
         si(answer.parameters),
         answer.gpus,
         answer.gpu_type,
         answer.global_batch,
+        answer.seq_len,
         answer.evaluated
     )?;
     if !answer.best.is_empty() {
