@@ -12,8 +12,8 @@ use headway_types::{
     AgentCommand, ArrayId, ArrayPlace, AttentionWindow, BootId, Bytes, Capabilities, CheckpointRef, Condition,
     ConditionKind, Configuration, EmulatedDevice, Execution, Experts, Fabric, Fault, Generation, Gpu, GpuHealth,
     GpuType, GpuUuid, GroupOutcome, GroupPhase, IdSource, JobId, Latent, LaunchOrder, LayerKinds, Layout, ModelShape,
-    NodeAccount, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, RecurrentKind, RecurrentLayers, Seconds,
-    Sequences, Serial, Sharding, Shares, StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
+    NodeAccount, NodeId, NodeInventory, NodeReport, NodeSlice, NoiseSample, Placement, RecurrentKind, RecurrentLayers,
+    Seconds, Sequences, Serial, Sharding, Shares, StatedDevice, StepReport, StopMode, Term, Timestamp, Tokens,
 };
 use prost::Message;
 

@@ -75,11 +75,11 @@ impl Admission {
 /// Which nodes were refused when, as people were told.
 type Told = Arc<Mutex<BTreeMap<(NodeId, String), Instant>>>;
 
-/// What the service needs of the process.
-#[derive(Clone)]
 /// Addresses of the cluster's servers, and when they were read.
 type ServerList = (Instant, Arc<Vec<String>>);
 
+/// What the service needs of the process.
+#[derive(Clone)]
 pub struct Gateway {
     store: Store,
     told: Told,
