@@ -290,7 +290,7 @@ fn read_shape(
         true => reader.optional(WIDTHS)?,
         false => Some(defaults.head_width).filter(|width| *width > 0),
     };
-    if stated_width.is_none() && latent.is_none() && heads > 0 && hidden % heads != 0 {
+    if stated_width.is_none() && latent.is_none() && heads > 0 && !hidden.is_multiple_of(heads) {
         return Err(ImportError::Missing("head_dim".to_owned()));
     }
     let is_own = |width: &u32| latent.is_none() && width.checked_mul(heads) != Some(hidden);

@@ -283,32 +283,6 @@ fn check_model(model: &JobModel) -> Result<(), WrongField> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use headway_types::{Experts, LayerKinds, ModelShape, example};
-
-    use super::*;
-    use crate::builder::model_of;
-
-    fn check(shape: ModelShape) -> Result<(), WrongField> {
-        check_model(&model_of(Work::Model(shape)))
-    }
-
-    #[test]
-    fn a_model_may_be_without_ordinary_ffns() {
-        let experts = Experts { count: 8, active: 2, ffn_hidden: 64, shared_ffn_hidden: 0, dense_layers: 0 };
-        let shape = ModelShape { ffn_hidden: 0, ..example::llama3_8b() };
-        assert_eq!(check(ModelShape { experts: Some(experts), ..shape }), Ok(()));
-        let bare = LayerKinds { without_ffn: 32, ..LayerKinds::default() };
-        assert_eq!(check(ModelShape { kinds: Some(bare), ..shape }), Ok(()));
-        assert_eq!(check(shape).unwrap_err().field, "training.work.ffn_hidden");
-        let many = LayerKinds { ffn_only: 33, ..LayerKinds::default() };
-        let many = ModelShape { kinds: Some(many), ..example::llama3_8b() };
-        assert_eq!(check(many).unwrap_err().field, "training.work.kinds");
-    }
-}
-
 fn number(field: &'static str, value: f64, within: RangeInclusive<f64>) -> Result<(), WrongField> {
     let must = || format!("a number from {} to {}", within.start(), within.end());
     refuse_unless(within.contains(&value), field, &value, must)
@@ -336,4 +310,30 @@ fn refuse_unless(
     must: impl FnOnce() -> String,
 ) -> Result<(), WrongField> {
     if good { Ok(()) } else { Err(WrongField { field, value: value.to_string(), must: must() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use headway_types::{Experts, LayerKinds, ModelShape, example};
+
+    use super::*;
+    use crate::builder::model_of;
+
+    fn check(shape: ModelShape) -> Result<(), WrongField> {
+        check_model(&model_of(Work::Model(shape)))
+    }
+
+    #[test]
+    fn a_model_may_be_without_ordinary_ffns() {
+        let experts = Experts { count: 8, active: 2, ffn_hidden: 64, shared_ffn_hidden: 0, dense_layers: 0 };
+        let shape = ModelShape { ffn_hidden: 0, ..example::llama3_8b() };
+        assert_eq!(check(ModelShape { experts: Some(experts), ..shape }), Ok(()));
+        let bare = LayerKinds { without_ffn: 32, ..LayerKinds::default() };
+        assert_eq!(check(ModelShape { kinds: Some(bare), ..shape }), Ok(()));
+        assert_eq!(check(shape).unwrap_err().field, "training.work.ffn_hidden");
+        let many = LayerKinds { ffn_only: 33, ..LayerKinds::default() };
+        let many = ModelShape { kinds: Some(many), ..example::llama3_8b() };
+        assert_eq!(check(many).unwrap_err().field, "training.work.kinds");
+    }
 }

@@ -79,7 +79,7 @@ fn expert_layers(reader: &ConfigReader, rule: ExpertLayers, plan: &LayerPlan) ->
             if step == 0 {
                 return Err(ImportError::NoNumber { key: "decoder_sparse_step".into(), value: "0".into() });
             }
-            Ok((0..layers).filter(|at| (at + 1) % step == 0 && !dense.contains(at)).count() as u32)
+            Ok((0..layers).filter(|at| (at + 1).is_multiple_of(step) && !dense.contains(at)).count() as u32)
         }
         ExpertLayers::Interleaved => {
             let step = reader.or_default(&["interleave_moe_layer_step"], 1)?;
@@ -106,7 +106,7 @@ fn expert_layers(reader: &ConfigReader, rule: ExpertLayers, plan: &LayerPlan) ->
             let first = reader.or_default(&["moe_layer_start_index"], 1)?;
             let interval = reader.or_default(&["moe_layer_interval"], 1)?;
             let all = count_every(layers, interval, interval.saturating_sub(1), "moe_layer_interval")?;
-            let within = |at: &u32| (at + 1) % interval == 0 && (first..=last).contains(at);
+            let within = |at: &u32| (at + 1).is_multiple_of(interval) && (first..=last).contains(at);
             Ok(if first == 0 && last.saturating_add(1) >= layers {
                 all
             } else {
@@ -132,7 +132,7 @@ fn after_first(reader: &ConfigReader, layers: u32, first: u32) -> Result<u32, Im
     if frequency == 0 {
         return Err(ImportError::NoNumber { key: KEY.to_owned(), value: "0".into() });
     }
-    Ok((first..layers).filter(|at| at % frequency == 0).count() as u32)
+    Ok((first..layers).filter(|at| at.is_multiple_of(frequency)).count() as u32)
 }
 
 /// Layers that `mlp_layer_types` calls sparse.
