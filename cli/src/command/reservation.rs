@@ -192,6 +192,14 @@ mod tests {
             "cost": {"gpus": 8, "gpu_hours": 32.0, "jobs": jobs},
         }))
         .unwrap();
-        insta::assert_snapshot!(created(&one, one.made_at));
+        let told = created(&one, one.made_at);
+        let lines = [
+            "reservation r9 of n1, n2, from 2026-03-01T12:00:00Z until 2026-03-01T16:00:00Z",
+            "takes 8 GPUs (32.0 GPU-hours)",
+            "quick (2 GPUs) is stopped now unless it has ended, perhaps without saving",
+            "llama (2 GPUs) saves and leaves at 2026-03-01T11:56:30Z",
+            "brief (2 GPUs) has ended before, by its time limit",
+        ];
+        assert_eq!(told.lines().collect::<Vec<_>>(), lines);
     }
 }
