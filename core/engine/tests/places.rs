@@ -5,9 +5,9 @@ use headway_engine::record::{JobState, StopCause};
 use headway_engine::{Refusal, Reply};
 use headway_types::report::Flexibility;
 use headway_types::spec::Priority;
-use headway_types::{Capabilities, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, Layout, Seconds};
+use headway_types::{Capabilities, Fault, Generation, GpuCount, GroupOutcome, GroupPhase, Layout};
 
-use crate::harness::{Cluster, elastic, follow, gpus, inventory, node_id, of, rigid, spec, training};
+use crate::harness::{Cluster, elastic, follow, gpus, inventory, node_id, rigid, spec, training};
 
 #[test]
 fn a_pin_holds() {

@@ -67,7 +67,8 @@ fn a_job_that_ended_by_itself_while_it_was_to_stop_has_succeeded() {
     let hold = |job| Request::Hold { job, reason: None };
     let cancel = |job| Request::Cancel { job, reason: None, grace: None };
     let requeue = |job| Request::Requeue { job, reason: None, known: Known::default() };
-    let cases: [(fn(JobId) -> Request, GroupOutcome, &str); 5] = [
+    type LateRequest = (fn(JobId) -> Request, GroupOutcome, &'static str);
+    let cases: [LateRequest; 5] = [
         (hold, GroupOutcome::Succeeded, "succeeded"),
         (hold, GroupOutcome::Stopped, "held"),
         (cancel, GroupOutcome::Succeeded, "succeeded"),

@@ -10,7 +10,7 @@ use headway_types::{AgentCommand, Fault, GpuCount, GroupOutcome, GroupPhase, Job
 use crate::harness::{Cluster, elastic, follow, inventory, node_id, of, rigid, spec, training};
 
 fn once(spec: JobSpec) -> JobSpec {
-    JobSpec { limits: Limits { restartable: Some(false), max_restarts: 0, ..spec.limits.clone() }, ..spec }
+    JobSpec { limits: Limits { restartable: Some(false), max_restarts: 0, ..spec.limits }, ..spec }
 }
 
 /// A job that must not run twice and runs on the first of these nodes that has room.

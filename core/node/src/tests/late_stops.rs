@@ -18,14 +18,14 @@ fn exited(order: &LaunchOrder, rank: u32, code: i32) -> NodeEvent {
 fn outcome(order: &LaunchOrder, events: Vec<NodeEvent>) -> GroupOutcome {
     let mut ledger = running(order);
     let outcomes: Vec<_> = events.into_iter().map(|event| ledger.handle(at(1), event)).collect();
-    let ends = outcomes.iter().flat_map(|outcome| &outcome.reports).filter_map(|report| match report {
+    let mut ends = outcomes.iter().flat_map(|outcome| &outcome.reports).filter_map(|report| match report {
         NodeReport::Group { status } => match &status.phase {
             GroupPhase::Ended { outcome } => Some(outcome.clone()),
             _ => None,
         },
         _ => None,
     });
-    ends.last().expect("the group has ended")
+    ends.next_back().expect("the group has ended")
 }
 
 const MODES: [StopMode; 3] = [StopMode::Checkpoint, StopMode::Terminate, StopMode::Kill];
