@@ -105,7 +105,7 @@ async fn a_reservation_shows_what_it_costs_and_its_nodes_show_it() {
     assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
     assert_eq!(supposed.body["cost"], made.body["cost"], "{}", supposed.body);
     let cost = &made.body["cost"];
-    assert_eq!(cost["gpus"], cost["gpu_hours"], "{cost}");
+    assert_eq!(cost["gpus"].as_f64(), cost["gpu_hours"].as_f64(), "{cost}");
     assert_eq!((&cost["jobs"][0]["job_id"], &cost["jobs"][0]["ending"]), (&json!(job), &json!("unsaved")), "{cost}");
     let id = &made.body["id"];
     let node = served.get("eve", &format!("/nodes/{node}")).await.body;
