@@ -311,7 +311,7 @@ impl Job {
         let node = failure.node.as_ref().map(|node| format!(" on {node}")).unwrap_or_default();
         let why = failure.message.lines().next().unwrap_or_default();
         let why: String = why.chars().take(LONGEST_CAUSE).collect();
-        Some(format!("attempt {}{node} failed: {why}", failure.generation))
+        Some(format!("attempt {}{node} failed: {why}", failure.generation.0))
     }
 
     /// "12.5 GPU-hours"; nothing to say of a job without a budget.
