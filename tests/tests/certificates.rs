@@ -131,7 +131,7 @@ async fn a_join_token_is_good_once_and_only_for_its_own_cluster() {
     // Somebody else's authority: the token is not told to whoever is there.
     let (secret, _) = token.rsplit_once('_').unwrap();
     let foreign = fails_to_join(&format!("{secret}_{}", "0".repeat(64)));
-    assert!(foreign.contains("another cluster's scheduler"), "{foreign}");
+    assert!(foreign.contains("is not of the authority that the join token names"), "{foreign}");
     // Nor where what it brings could not be kept.
     let nowhere = cluster.dir().join("nowhere/identity.json").display().to_string();
     let unkept = fails(&["node", "join", token, "--server", &url, "--data-dir", &dir, "--identity", &nowhere]);

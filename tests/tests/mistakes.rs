@@ -228,6 +228,12 @@ async fn against_a_cluster() {
     for _ in 0..2 {
         person.mistake("a name given twice", &["submit", "--gpus", "1", "--name", "twice", "--", "sleep", "600"]);
     }
+    until("both jobs to run", soon(), || async {
+        let jobs = cluster.client.all_jobs().await.unwrap();
+        let run = |job: &&headway_api::v1::Job| job.name == "twice" && job.state == JobStateKind::Running;
+        (jobs.iter().filter(run).count() == 2).then_some(())
+    })
+    .await;
     // How the two are told is not the mistake; which of them is meant is.
     let begin = person.told.find("# a name given twice").unwrap();
     person.told.truncate(begin);
