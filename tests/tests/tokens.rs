@@ -43,8 +43,8 @@ async fn up_starts_again_after_its_tokens_were_revoked() {
     open_to_postgres(scratch.path());
     let (data, ports) = (scratch.path().join("data"), [free_port(), free_port()]);
     let (process, client) = up(&data, ports).await;
-    let spare =
-        client.create_token(&v1::TokenRequest { name: "spare".into(), ..v1::TokenRequest::default() }).await.unwrap();
+    let spare = v1::TokenRequest { name: "spare".into(), never_expires: true, ..v1::TokenRequest::default() };
+    let spare = client.create_token(&spare).await.unwrap();
     let spare = Client::new(&format!("http://127.0.0.1:{}", ports[0]), &spare.secret).unwrap();
     for token in client.tokens(None).await.unwrap().iter().filter(|token| token.name != "spare") {
         spare.revoke_token(&token.id.to_string()).await.unwrap();

@@ -7,11 +7,11 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::collections::BTreeSet;
 
-use reqwest::{Request, Response, Url};
+use reqwest::{Request, Response, StatusCode, Url};
 use tokio::time::Instant;
 
 use super::patience::Patience;
-use super::{Client, ClientError, header, unreachable};
+use super::{Client, ClientError, header, problem, unreachable};
 
 /// How long it is asked for whoever leads, once all have said that they do not: a takeover takes some seconds.
 pub(super) const TAKEOVER: Duration = Duration::from_secs(10);
@@ -122,11 +122,11 @@ impl Client {
             let hurried = repeatable && silent.len() < servers.roots.len() && Instant::now() < give_up;
             let patience = if hurried { SILENCE } else { FOREVER };
             let (error, leader) = match tokio::time::timeout(patience, http.execute(request)).await {
-                Ok(Ok(response)) if response.status().is_success() => {
+                Ok(Ok(response)) if response.status().is_success() || is_missed_by_a_standby(&response) => {
                     let is_stale = age(&response).is_some();
                     if !is_stale || servers.leaderless.load(Ordering::Relaxed) {
                         servers.leaderless.fetch_and(is_stale, Ordering::Relaxed);
-                        return Ok(response);
+                        return accept(response).await;
                     }
                     stale = Some(response);
                     (None, None)
@@ -156,7 +156,7 @@ impl Client {
                 if let Some(response) = stale.take_if(|_| others.len() >= servers.roots.len()) {
                     servers.leaderless.store(true, Ordering::Relaxed);
                     servers.stay(response.url());
-                    return Ok(response);
+                    return accept(response).await;
                 }
                 request = again.expect("a body of text can be sent again");
                 *request.url_mut() = servers.here(&url);
@@ -179,6 +179,16 @@ impl Client {
             *request.url_mut() = servers.here(&url);
         }
     }
+}
+
+/// Whether a standby has not found what a request names: the leader may know it since a moment ago.
+fn is_missed_by_a_standby(response: &Response) -> bool {
+    response.status() == StatusCode::NOT_FOUND && age(response).is_some()
+}
+
+/// Turns a status that is no success into an error.
+async fn accept(response: Response) -> Result<Response, ClientError> {
+    if response.status().is_success() { Ok(response) } else { Err(problem(response).await) }
 }
 
 /// Whether a request may be sent again, whatever became of the first.

@@ -37,6 +37,11 @@ async fn once(status: &str, headers: &str, body: &str) -> (Client, tokio::task::
 
 /// Replies to one request after the other, each time with the same, and counts them.
 async fn replying(status: &'static str, body: String) -> (String, Arc<AtomicUsize>) {
+    replying_as("", status, body).await
+}
+
+/// The same with further headers.
+async fn replying_as(headers: &'static str, status: &'static str, body: String) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let count = Arc::new(AtomicUsize::new(0));
@@ -48,7 +53,7 @@ async fn replying(status: &'static str, body: String) -> (String, Arc<AtomicUsiz
             assert!(socket.read(&mut request).await.unwrap() > 0);
             asked.fetch_add(1, Ordering::Relaxed);
             let head = "content-type: application/problem+json\r\nconnection: close";
-            let reply = format!("HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            let reply = format!("HTTP/1.1 {status}\r\n{headers}{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
             socket.write_all(reply.as_bytes()).await.unwrap();
         }
     });
@@ -101,6 +106,22 @@ async fn reads_go_to_the_leader_though_a_standby_is_named_first() {
         assert_eq!(page.next_cursor.as_deref(), Some("new"));
     }
     assert_eq!((stood_by.load(Ordering::Relaxed), led.load(Ordering::Relaxed)), (1, 3));
+}
+
+#[tokio::test]
+async fn what_a_standby_does_not_know_yet_is_asked_of_the_leader() {
+    let missing = || serde_json::json!({"title": "Not Found", "status": 404, "code": "not_found"}).to_string();
+    let (standby, stood_by) = replying_as(OF_STANDBY, "404 Not Found", missing()).await;
+    let (leader, led) = reading("", NEW).await;
+    let client = Client::new(&format!("{standby},{leader}"), "hw_secret").unwrap();
+    let page = client.jobs(&JobFilter::default()).await.unwrap();
+    assert_eq!(page.next_cursor.as_deref(), Some("new"));
+    assert_eq!((stood_by.load(Ordering::Relaxed), led.load(Ordering::Relaxed)), (1, 1));
+
+    let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let alone = Client::new(&format!("{standby},http://{gone}"), "hw_secret").unwrap();
+    let Err(ClientError::Problem(told)) = alone.jobs(&JobFilter::default()).await else { panic!("it is not there") };
+    assert_eq!(told.code, "not_found");
 }
 
 #[tokio::test]
