@@ -187,6 +187,19 @@ fn a_job_that_saves_starts_and_leaves_so_that_the_node_is_free_when_the_reservat
 }
 
 #[test]
+fn a_job_that_must_not_run_twice_starts_before_a_reservation_only_with_a_limit_that_fits() {
+    let mut cluster = reserved_in(5_000.0);
+    let mut spec = elastic("once", 4);
+    spec.limits.restartable = Some(false);
+    spec.limits.max_restarts = 0;
+    let job = cluster.submit(spec.clone());
+    assert!(!starts(&cluster, job), "it saves, but it never leaves: {:#?}", cluster.messages);
+    spec.limits.time = Some(Seconds(1_000.0));
+    let brief = cluster.submit(spec);
+    assert!(starts(&cluster, brief), "{:#?}", cluster.messages);
+}
+
+#[test]
 fn the_scheduler_wakes_when_a_job_has_to_begin_to_leave() {
     let mut cluster = reserved_in(1_000.0);
     let begins = cluster.now + Seconds(1_000.0);

@@ -27,10 +27,12 @@ impl Downtime {
 
 impl Departure {
     /// How a job leaves of which nothing is known but its specification: a script with a training section that speaks to
-    /// its agent saves when it is asked to, and every script has its grace time.
+    /// its agent saves when it is asked to, and every script has its grace time. A job that must not run twice never
+    /// leaves before its end, whatever it saves: only a time limit keeps it within an end of its nodes.
     #[must_use]
     pub fn of_spec(spec: &JobSpec) -> Self {
-        let saves = spec.training().is_some() && spec.reads_steps_by().is_none();
+        let speaks = spec.training().is_some() && spec.reads_steps_by().is_none();
+        let saves = speaks && !spec.limits.forbid_restart();
         Self { saves, takes: spec.checkpoint_policy().grace + spec.role().run.hooks.after() }
     }
 }

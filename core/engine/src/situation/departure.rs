@@ -22,7 +22,8 @@ impl Job {
     /// How the job leaves its GPUs: what it has shown, else what its specification promises.
     pub(crate) fn departure(&self, seen: Option<&JobSeen>) -> Departure {
         let promised = Departure::of_spec(&self.spec);
-        let saves = self.speaks() || (self.started_at.is_none() && promised.saves);
+        let speaks = self.speaks() && !self.spec.limits.forbid_restart();
+        let saves = speaks || (self.started_at.is_none() && promised.saves);
         // After its grace time a job is killed, so it never takes longer.
         let save = seen.and_then(|seen| seen.save_time).filter(|_| saves);
         let grace = self.spec.checkpoint_policy().grace.0;
