@@ -255,6 +255,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
                 | Command::Demo(_)
                 | Command::Login(_)
                 | Command::Logout
+                | Command::Context(command::context::Context::Add(_) | command::context::Context::Use { .. })
         )
     {
         return Err(Failure::new(failure::Kind::Usage, "this has no dry run"));

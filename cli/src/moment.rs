@@ -127,6 +127,15 @@ mod tests {
     }
 
     #[test]
+    fn a_moment_in_the_past_is_no_option() {
+        use clap::Parser as _;
+        for line in ["ps --at -30m", "events --since -2h", "logs --since -10m", "usage report --from -2h --to now"] {
+            let words = ["headway"].into_iter().chain(line.split_whitespace());
+            assert!(crate::Cli::try_parse_from(words).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
     fn a_moment_is_written_in_many_ways() {
         for (written, moment) in [
             ("now", "2026-11-28T18:00:00Z"),

@@ -70,6 +70,15 @@ pub struct Retention {
     pub events: Seconds,
 }
 
+impl Retention {
+    /// Returns how long jobs are kept at least after their end: as long as plans, events or the past may name them. The
+    /// row of a job says who may see what names it.
+    #[must_use]
+    pub fn least_for_jobs(&self) -> Seconds {
+        [self.plans, self.history, self.events].into_iter().fold(self.jobs, |most, one| Seconds(most.0.max(one.0)))
+    }
+}
+
 impl Default for Retention {
     fn default() -> Self {
         let days = |days: f64| Seconds(days * 86_400.0);

@@ -45,7 +45,8 @@ pub async fn keep(cluster: Cluster, mut foretold: watch::Receiver<Arc<Foretold>>
 
 /// Counts, once a minute of the cluster's clock and while this server leads, how starts turned out that had been predicted.
 pub async fn count(cluster: Cluster, stop: CancellationToken) {
-    let mut counted = cluster.now();
+    let began = cluster.now();
+    let mut counted = began;
     loop {
         let wait = cluster.until(counted + EVERY + SETTLES).max(LEAST_WAIT);
         tokio::select! {
@@ -60,7 +61,7 @@ pub async fn count(cluster: Cluster, stop: CancellationToken) {
         match answered(outcomes(cluster.store(), counted, until)).await {
             Ok((met, overdue)) => {
                 for one in &met {
-                    let (outcome, late_by) = outcome(one);
+                    let (outcome, late_by) = outcome(one, began);
                     metrics::start_met(outcome, late_by);
                 }
                 metrics::starts_overdue(overdue);
@@ -77,11 +78,12 @@ async fn outcomes(store: &Store, from: Timestamp, to: Timestamp) -> Result<(Vec<
     Ok((store.met_starts(from, to).await?, store.overdue_starts(from, to).await?))
 }
 
-/// Where a start fell, and how long after the median. A start after its band was counted when the band ended.
-fn outcome(met: &MetStart) -> (Option<StartOutcome>, Option<Seconds>) {
+/// Where a start fell, and how long after the median. A start after its band was counted when the band ended, unless that
+/// was before this process began to count.
+fn outcome(met: &MetStart, began: Timestamp) -> (Option<StartOutcome>, Option<Seconds>) {
     let outcome = match met.at {
         at if at < met.p10 => Some(StartOutcome::Early),
-        at if met.p90.is_some_and(|p90| at > p90) => None,
+        at if met.p90.is_some_and(|p90| at > p90) => met.p90.filter(|p90| *p90 < began).map(|_| StartOutcome::Late),
         _ => Some(StartOutcome::Within),
     };
     (outcome, met.p50.map(|p50| Seconds((met.at.0 - p50.0) as f64 / 1e6)))
@@ -121,11 +123,13 @@ mod tests {
         let met = |at: i64, p50: Option<i64>, p90: Option<i64>| {
             let at_second = |seconds: i64| Timestamp(seconds * 1_000_000);
             let (at, p50, p90) = (at_second(at), p50.map(at_second), p90.map(at_second));
-            outcome(&MetStart { at, p10: at_second(100), p50, p90 })
+            outcome(&MetStart { at, p10: at_second(100), p50, p90 }, at_second(300))
         };
         assert_eq!(met(50, Some(200), Some(400)), (Some(StartOutcome::Early), Some(Seconds(-150.0))));
         assert_eq!(met(250, Some(200), Some(400)), (Some(StartOutcome::Within), Some(Seconds(50.0))));
         assert_eq!(met(500, Some(200), Some(400)), (None, Some(Seconds(300.0))));
+        let before_this_process = met(500, Some(200), Some(290));
+        assert_eq!(before_this_process, (Some(StartOutcome::Late), Some(Seconds(300.0))));
         assert_eq!(met(90_000, None, None), (Some(StartOutcome::Within), None));
     }
 

@@ -24,8 +24,10 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 const PRUNE_EVERY: Duration = Duration::from_secs(3_600);
 /// Plans that are pruned at a time: each may be a megabyte, and observations wait meanwhile.
 const PLANS_AT_A_TIME: u32 = 100;
-/// Jobs with all that is theirs, and events, that are pruned at a time.
-const ROWS_AT_A_TIME: u32 = 1_000;
+/// Events that are pruned at a time.
+const EVENTS_AT_A_TIME: u32 = 1_000;
+/// Jobs that are pruned at a time, each with all its allocations and checkpoints, which may be thousands.
+const JOBS_AT_A_TIME: u32 = 50;
 /// Where there are more, the next go after this rest.
 const PRUNE_REST: Duration = Duration::from_secs(1);
 
@@ -92,7 +94,7 @@ impl Writer {
         writes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut prunes = tokio::time::interval(PRUNE_EVERY);
         let mut plans = tokio::time::interval(PRUNE_EVERY);
-        let mut rows = tokio::time::interval(PRUNE_EVERY);
+        let (mut rows, mut jobs_at_a_time) = (tokio::time::interval(PRUNE_EVERY), JOBS_AT_A_TIME);
         loop {
             tokio::select! {
                 observation = self.observations.recv() => match observation {
@@ -104,7 +106,7 @@ impl Writer {
                     true => self.prune().await,
                     false => prunes.reset_after(PRUNE_REST),
                 },
-                _ = rows.tick() => if !self.lease.stands() || self.prune_rows().await { rows.reset_after(PRUNE_REST) },
+                _ = rows.tick() => if !self.lease.stands() || self.prune_rows(&mut jobs_at_a_time).await { rows.reset_after(PRUNE_REST) },
                 _ = plans.tick() => if !self.lease.stands() || self.prune_plans().await { plans.reset_after(PRUNE_REST) },
             }
         }
@@ -140,15 +142,27 @@ impl Writer {
         tell(self.store.prune_sessions(now), "browser sessions not pruned").await;
     }
 
-    /// Prunes some of the jobs and events that are past their time, oldest first; true where there may be more.
-    async fn prune_rows(&self) -> bool {
+    /// Prunes some of the events and jobs that are past their time, oldest first; true where there may be more. Jobs go
+    /// last: as long as an event names a job, its row says who may see it. Jobs that take too long are tried again, fewer
+    /// at a time.
+    async fn prune_rows(&self, jobs_at_a_time: &mut u32) -> bool {
         let now = self.clock.now();
-        let jobs = self.store.prune_jobs(now - self.retention.jobs, ROWS_AT_A_TIME);
-        let jobs = tell(jobs, "jobs not pruned").await;
-        let events = self.store.prune_events(now - self.retention.events, ROWS_AT_A_TIME);
-        let events = tell(events, "events not pruned").await;
-        let all = Some(u64::from(ROWS_AT_A_TIME));
-        jobs == all || events == all
+        let events = self.store.prune_events(now - self.retention.events, EVENTS_AT_A_TIME);
+        if tell(events, "events not pruned").await == Some(u64::from(EVENTS_AT_A_TIME)) {
+            return true;
+        }
+        let jobs = self.store.prune_jobs(now - self.retention.least_for_jobs(), *jobs_at_a_time);
+        match tell(jobs, "jobs not pruned").await {
+            Some(pruned) if pruned == u64::from(*jobs_at_a_time) => true,
+            None if *jobs_at_a_time > 1 => {
+                *jobs_at_a_time /= 2;
+                true
+            }
+            _ => {
+                *jobs_at_a_time = JOBS_AT_A_TIME;
+                false
+            }
+        }
     }
 
     /// Some of the plans that are past their time, oldest first; true where there may be more.

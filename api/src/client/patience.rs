@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// What is over by itself. Wrong tokens do not become right by waiting.
 const PASSING: [&str; 3] = ["too_many_requests", "too_many_bodies", "too_many_questions"];
 
-/// The scheduler cannot do anything at the moment, as while its database restarts.
+/// The scheduler cannot do it at the moment, as while its database restarts.
 const AWAY: &str = "unavailable";
 
 /// The patience of one request.
@@ -22,6 +22,11 @@ pub(super) struct Patience {
     pace: Instant,
     /// Until then it waits for a scheduler that is away; `None`: it is not sent again.
     outage: Option<Instant>,
+}
+
+/// Whether a server could not do anything at the moment.
+pub(super) fn is_away(error: &ClientError) -> bool {
+    matches!(error, ClientError::Problem(told) if told.code == AWAY)
 }
 
 impl Patience {
@@ -34,19 +39,18 @@ impl Patience {
     pub async fn refused(&self, response: Response, servers: &Servers) -> Option<ClientError> {
         let wait = header(response.headers(), RETRY_AFTER.as_str()).and_then(|text| text.parse::<u32>().ok());
         let error = problem(response).await;
-        if let (ClientError::Problem(told), Some(until)) = (&error, self.outage)
-            && told.code == AWAY
-            && servers.is_waited_for()
-        {
-            if Instant::now() + PAUSE > until {
+        let asked = wait.map(|seconds| Duration::from_secs(seconds.into()));
+        if let Some(until) = self.outage.filter(|_| is_away(&error) && servers.is_waited_for()) {
+            let again = Instant::now() + asked.unwrap_or(PAUSE);
+            if again > until {
                 servers.set_given_up(true);
                 return Some(error);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep_until(again).await;
             return None;
         }
         let passes = matches!(&error, ClientError::Problem(told) if PASSING.contains(&told.code.as_str()));
-        let until = wait.map(|seconds| Instant::now() + Duration::from_secs(seconds.into()));
+        let until = asked.map(|wait| Instant::now() + wait);
         match until.filter(|until| passes && *until <= self.pace) {
             None => Some(error),
             Some(until) => {

@@ -6,11 +6,12 @@
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use core::time::Duration;
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use reqwest::{Request, Response, StatusCode, Url};
 use tokio::time::Instant;
 
-use super::patience::Patience;
+use super::patience::{Patience, is_away};
 use super::{Client, ClientError, header, problem, unreachable};
 
 /// How long it is asked for whoever leads, once all have said that they do not: a takeover takes some seconds.
@@ -32,8 +33,9 @@ pub(super) struct Servers {
     /// At least one.
     roots: Vec<Url>,
     current: AtomicUsize,
-    /// No server led when all were asked last: a standby's reply is taken at once, until a leader has answered.
-    leaderless: AtomicBool,
+    /// When all servers were asked and none led. A standby's reply is taken at once for a while, and then a leader is
+    /// searched for again.
+    leaderless_since: Mutex<Option<Instant>>,
     /// A request has waited for the scheduler to come back, in vain: others do not wait until one has succeeded.
     given_up: AtomicBool,
 }
@@ -43,7 +45,7 @@ impl Servers {
         Self {
             roots,
             current: AtomicUsize::new(0),
-            leaderless: AtomicBool::new(false),
+            leaderless_since: Mutex::new(None),
             given_up: AtomicBool::new(false),
         }
     }
@@ -59,6 +61,16 @@ impl Servers {
     /// Whether requests still wait for a scheduler that is away.
     pub fn is_waited_for(&self) -> bool {
         !self.given_up.load(Ordering::Relaxed)
+    }
+
+    /// Whether no server led a moment ago.
+    fn is_leaderless(&self) -> bool {
+        let since = *self.leaderless_since.lock().unwrap_or_else(PoisonError::into_inner);
+        since.is_some_and(|since| since.elapsed() < TAKEOVER)
+    }
+
+    fn set_leaderless(&self, since: Option<Instant>) {
+        *self.leaderless_since.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     /// A request has waited in vain, or one has succeeded again.
@@ -110,7 +122,8 @@ impl Client {
         let servers = &self.servers;
         let repeatable = is_repeatable(&request);
         let (give_up, mut asked, mut takeover) = (Instant::now() + TAKEOVER, 0, false);
-        let waits = Patience::new(may_wait(&request));
+        // A server whose store is away is not waited for alone: another may lead.
+        let (waits, outlasts) = (Patience::new(false), may_wait(&request) && servers.is_waited_for());
         // A standby's reply, for the case that no server leads, and the servers that did not answer as a leader.
         let (mut stale, mut others) = (None::<Response>, BTreeSet::new());
         // Those that have kept silent to this request.
@@ -124,8 +137,10 @@ impl Client {
             let (error, leader) = match tokio::time::timeout(patience, http.execute(request)).await {
                 Ok(Ok(response)) if response.status().is_success() || is_missed_by_a_standby(&response) => {
                     let is_stale = age(&response).is_some();
-                    if !is_stale || servers.leaderless.load(Ordering::Relaxed) {
-                        servers.leaderless.fetch_and(is_stale, Ordering::Relaxed);
+                    if !is_stale {
+                        servers.set_leaderless(None);
+                    }
+                    if !is_stale || servers.is_leaderless() {
                         return accept(response).await;
                     }
                     stale = Some(response);
@@ -136,9 +151,21 @@ impl Client {
                         request = again.expect("a body of text can be sent again");
                         continue;
                     };
-                    let Some(leader) = not_leading(&error) else { return Err(error) };
-                    takeover = true;
-                    (Some(error), leader)
+                    match not_leading(&error) {
+                        Some(leader) => {
+                            takeover = true;
+                            (Some(error), leader)
+                        }
+                        None if outlasts && is_away(&error) => {
+                            takeover = true;
+                            (Some(error), None)
+                        }
+                        // A leader's refusal stands. A server that can do nothing has not refused what a standby has read.
+                        None => match stale.filter(|_| is_away(&error)) {
+                            Some(response) => return accept(response).await,
+                            None => return Err(error),
+                        },
+                    }
                 }
                 Ok(Err(source)) if source.is_connect() || repeatable => (Some(unreachable(&url, source)), None),
                 Ok(Err(source)) => {
@@ -154,7 +181,7 @@ impl Client {
             if stale.is_some() {
                 servers.leave(&url, leader.as_deref(), &others);
                 if let Some(response) = stale.take_if(|_| others.len() >= servers.roots.len()) {
-                    servers.leaderless.store(true, Ordering::Relaxed);
+                    servers.set_leaderless(Some(Instant::now()));
                     servers.stay(response.url());
                     return accept(response).await;
                 }
@@ -171,6 +198,7 @@ impl Client {
                     // They may only have been slow: each is waited for once.
                     silent.clear();
                 } else if over || (!std::mem::take(&mut takeover) && silent.is_empty()) {
+                    servers.set_given_up(over && is_away(&error));
                     return Err(error);
                 }
                 tokio::time::sleep(PAUSE).await;
@@ -196,9 +224,10 @@ fn is_repeatable(request: &Request) -> bool {
     request.method().is_safe() || request.headers().contains_key(KEY)
 }
 
-/// Whether a request waits for a scheduler that is away. A question about the scheduler itself is answered as it is.
+/// Whether a request waits for a scheduler that is away: a change that carries a key. Who asks a question sees at once
+/// that there is no answer.
 pub(super) fn may_wait(request: &Request) -> bool {
-    is_repeatable(request) && request.url().path().contains("/api/v1/")
+    request.headers().contains_key(KEY)
 }
 
 /// How old the rows are that a standby has read for a reply; `None`: the leader replied.

@@ -142,7 +142,7 @@ async fn a_standby_reads_where_no_server_leads_and_the_client_reports_the_age() 
 #[tokio::test]
 async fn a_submission_with_a_key_waits_while_the_database_restarts_and_one_without_does_not() {
     let body = r#"{"title":"t","status":503,"code":"unavailable","detail":"d"}"#;
-    let head = "content-type: application/problem+json\r\nretry-after: 2\r\nconnection: close";
+    let head = "content-type: application/problem+json\r\nretry-after: 0\r\nconnection: close";
     let length = body.len();
     let refusal = format!("HTTP/1.1 503 Service Unavailable\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}");
     for servers in 1..=2 {
@@ -151,10 +151,30 @@ async fn a_submission_with_a_key_waits_while_the_database_restarts_and_one_witho
         assert!(client.submit_yaml("version: 1\n", Some("key")).await.unwrap().jobs.is_empty());
         assert_eq!(asked.load(Ordering::Relaxed), 3, "{servers} servers");
     }
-    let (url, asked) = refusing_twice(refusal, r#"{"jobs":[]}"#).await;
+    let (url, asked) = refusing_twice(refusal.clone(), r#"{"jobs":[]}"#).await;
     let refused = Client::new(&url, "hw_secret").unwrap().submit_yaml("version: 1\n", None).await.unwrap_err();
     assert!(matches!(refused, ClientError::Problem(problem) if problem.code == "unavailable"));
     assert_eq!(asked.load(Ordering::Relaxed), 1);
+    // A question is answered at once: what is unavailable may be the log of a node that is gone.
+    let (url, asked) = refusing_twice(refusal, NEW).await;
+    let refused = Client::new(&url, "hw_secret").unwrap().jobs(&JobFilter::default()).await.unwrap_err();
+    assert!(matches!(refused, ClientError::Problem(problem) if problem.code == "unavailable"));
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_keeps_no_request_from_another() {
+    let away = || r#"{"title":"t","status":503,"code":"unavailable","detail":"d"}"#.to_owned();
+    let (former, asked) = replying("503 Service Unavailable", away()).await;
+    let (leader, led) = replying("200 OK", r#"{"jobs":[]}"#.into()).await;
+    let client = Client::new(&format!("{former},{leader}"), "hw_secret").unwrap();
+    assert!(client.submit_yaml("version: 1\n", Some("key")).await.unwrap().jobs.is_empty());
+    assert_eq!((asked.load(Ordering::Relaxed), led.load(Ordering::Relaxed)), (1, 1));
+
+    let (standby, _) = reading(OF_STANDBY, OLD).await;
+    let client = Client::new(&format!("{standby},{former}"), "hw_secret").unwrap();
+    let page = client.jobs(&JobFilter::default()).await.unwrap();
+    assert_eq!(page.next_cursor.as_deref(), Some("old"), "what the standby has read is better than nothing");
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ pub struct Verify {
     /// File that `headway audit export` wrote; no server is asked.
     file: Option<PathBuf>,
     /// Only rows from this moment on; what precedes them is taken on trust.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with = "file")]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true, conflicts_with = "file")]
     since: Option<DateTime<Utc>>,
     /// What `headway audit head` printed at some time: the chain must hold it.
     #[arg(long, value_name = "ID:HASH")]
@@ -47,10 +47,10 @@ pub struct Verify {
 #[derive(Args, Clone, Debug)]
 pub struct Export {
     /// Only rows from this moment on.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     since: Option<DateTime<Utc>>,
     /// Only rows of before this moment.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     until: Option<DateTime<Utc>>,
 }
 
@@ -79,7 +79,7 @@ pub struct List {
     #[arg(long)]
     pub result: Option<String>,
     /// Not before this moment.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     pub since: Option<DateTime<Utc>>,
     /// Most lines.
     #[arg(long, default_value_t = 100)]

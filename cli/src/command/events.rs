@@ -54,10 +54,10 @@ pub struct Wanted {
     #[arg(long)]
     pub project: Option<String>,
     /// Not before this moment ("2026-03-01 14:02"), or so long ago ("2h").
-    #[arg(long, value_name = "TIME", value_parser = past)]
+    #[arg(long, value_name = "TIME", value_parser = past, allow_hyphen_values = true)]
     pub since: Option<Past>,
     /// Before this moment, or so long ago ("30m").
-    #[arg(long, value_name = "TIME", value_parser = past)]
+    #[arg(long, value_name = "TIME", value_parser = past, allow_hyphen_values = true)]
     pub until: Option<Past>,
     /// At most this many.
     #[arg(long, default_value_t = 50)]

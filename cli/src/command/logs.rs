@@ -27,7 +27,7 @@ pub struct Logs {
     #[arg(long)]
     pub tail: Option<u32>,
     /// Only what was written since: 10m, or a moment ("2026-03-01 14:02"); to a few seconds.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
     /// Write before each line when it was written, to a few seconds.
     #[arg(long)]

@@ -63,7 +63,7 @@ pub enum Node {
 #[derive(Args, Clone, Debug)]
 pub struct List {
     /// As they were at this moment ("2026-03-01 14:02"), with what is known of them.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     pub at: Option<DateTime<Utc>>,
     /// Those that have this label: NAME=VALUE, or NAME with any value; may be given more than once.
     #[arg(long = "label", value_name = "NAME[=VALUE]", conflicts_with = "at")]

@@ -123,7 +123,7 @@ pub enum Plan {
 #[derive(Args, Clone, Debug)]
 pub struct List {
     /// Those that counted at this moment ("2026-03-01 14:02"): the plan that was being carried out and those that waited.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     pub at: Option<DateTime<Utc>>,
     /// At most this many.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..))]

@@ -51,7 +51,7 @@ pub struct Ps {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub limit: Option<u32>,
     /// As it was at this moment ("2026-03-01 14:02"): jobs that had not ended, with what is known of them.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment, conflicts_with_all = ["all", "watch", "label", "sort"])]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true, conflicts_with_all = ["all", "watch", "label", "sort"])]
     pub at: Option<DateTime<Utc>>,
     /// Repeat every two seconds.
     #[arg(short, long)]

@@ -34,10 +34,10 @@ pub struct Create {
     #[arg(long = "node", required = true)]
     pub nodes: Vec<String>,
     /// When it begins; now, if absent.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     pub from: Option<DateTime<Utc>>,
     /// When it ends.
-    #[arg(long, value_name = "TIME", value_parser = parse_moment, required_unless_present = "lasting", conflicts_with = "lasting")]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true, required_unless_present = "lasting", conflicts_with = "lasting")]
     pub until: Option<DateTime<Utc>>,
     /// How long it lasts ("2h").
     #[arg(long = "for", value_name = "DURATION", value_parser = headway_api::spec::duration)]

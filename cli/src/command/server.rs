@@ -101,7 +101,8 @@ pub struct Server {
     /// Days for which the past can be asked for: what was in which state.
     #[arg(long, default_value_t = 90.0, value_parser = days)]
     pub history_days: f64,
-    /// Days that jobs are kept after their end, with their allocations and checkpoint records. Usage reports need them.
+    /// Days that jobs are kept after their end, with their allocations and checkpoint records; never shorter than events,
+    /// plans and the past, which name them. Usage reports need them.
     #[arg(long, default_value_t = 400.0, value_parser = days)]
     pub job_days: f64,
     /// Days that the event log is kept.

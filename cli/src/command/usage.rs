@@ -22,10 +22,10 @@ pub struct Options {
     #[arg(long, default_value = "user,cause")]
     pub by: String,
     /// From this moment on [default: a week before the end]
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     pub from: Option<DateTime<Utc>>,
     /// Until this moment [default: now]
-    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     pub to: Option<DateTime<Utc>>,
 }
 

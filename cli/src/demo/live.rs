@@ -3,6 +3,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
+use headway_api::log_text::shorten;
 use headway_api::v1::{EventRecord, Job};
 
 use crate::command::ps;
@@ -116,10 +117,3 @@ fn table(elapsed: Duration, jobs: &[Job], to_come: usize) -> String {
     text
 }
 
-fn shorten(text: &str, limit: usize) -> String {
-    if text.chars().count() <= limit {
-        text.into()
-    } else {
-        format!("{}…", text.chars().take(limit - 1).collect::<String>())
-    }
-}

@@ -112,7 +112,7 @@ impl Translation<'_> {
         self.name(name);
         self.account();
         let labels = self.labels();
-        let shape = self.shape(&body::Launches::read(text), left_out)?;
+        let shape = self.shape(&body::Launches::from_script(text), left_out)?;
         self.time()?;
         self.signal()?;
         self.dependency(left_out)?;
@@ -278,18 +278,23 @@ impl Translation<'_> {
     fn per_node(&mut self, shape: &Shape) -> Result<Option<u32>, Wrong> {
         let per_task = self.options.count("cpus-per-task")?;
         let per_gpu = self.options.count("cpus-per-gpu")?;
-        let on_node = shape.gpus_per_node.unwrap_or(shape.gpus);
-        let cpus = match (per_task, per_gpu) {
-            (Some((line, count)), _) => Some((line, count.saturating_mul(shape.tasks_per_node))),
-            (None, Some((line, count))) => Some((line, count.saturating_mul(on_node))),
+        let on_node = shape.gpus_per_node.or(Some(shape.gpus).filter(|gpus| *gpus == 1));
+        let asked = match (per_task, per_gpu) {
+            (Some(per_task), _) => Some(("cpus-per-task", per_task, shape.tasks_per_node)),
+            (None, Some(per_gpu)) => Some(("cpus-per-gpu", per_gpu, on_node)),
             (None, None) => None,
         };
+        let cpus = asked.and_then(|(option, (line, count), times)| {
+            let cpus = self.times_on_node(option, line, times)?.saturating_mul(count);
+            Some((line, cpus))
+        });
         if let Some((line, cpus)) = cpus {
             self.set("resources.per_node.cpus", line, json!(cpus));
         }
-        let of_node = cpus.map_or(1, |(_, cpus)| cpus);
-        for (name, times) in [("mem", 1), ("mem-per-gpu", on_node), ("mem-per-cpu", of_node)] {
+        let of_node = if asked.is_some() { cpus.map(|(_, cpus)| cpus) } else { Some(1) };
+        for (name, times) in [("mem", Some(1)), ("mem-per-gpu", on_node), ("mem-per-cpu", of_node)] {
             let Some(one) = self.options.take(name) else { continue };
+            let Some(times) = self.times_on_node(name, one.line, times) else { continue };
             match quantity::mebibytes(&one.value) {
                 Some(0) => self.options.note(one.line, "--mem=0 asks for all memory of a node: Headway sets no bound"),
                 Some(size) => {
@@ -308,6 +313,16 @@ impl Translation<'_> {
             self.set("resources.per_node.local_disk", one.line, json!(format!("{size}MiB")));
         }
         Ok(per_task.map(|(_, count)| count))
+    }
+
+    /// How many times a node has what an option asks for one task, GPU or CPU. Where that is not known the option is
+    /// left out and named: with the number of the whole job, no node would have enough.
+    fn times_on_node(&mut self, option: &str, line: usize, times: Option<u32>) -> Option<u32> {
+        if times.is_none() {
+            let note = format!("--{option} is left out: without --nodes it is not known how much of the job a node has");
+            self.options.note(line, note);
+        }
+        times
     }
 
     fn run(&mut self, script: &Script<'_>, shape: &Shape, cpus: Option<u32>) -> Result<(), Wrong> {

@@ -295,7 +295,10 @@ impl Parameters {
 
     /// Reads and checks a parameter file.
     pub fn parse(text: &str) -> Result<Self, ParametersError> {
-        let parameters: Self = toml::from_str(text)?;
+        let mut parameters: Self = toml::from_str(text)?;
+        // A file that was fitted before recurrent layers were known has no deviation of them.
+        let recurrent = parameters.deviation.entry(Caution::Recurrent);
+        recurrent.or_insert_with(|| Self::built_in().deviation[&Caution::Recurrent]);
         parameters.check()?;
         Ok(parameters)
     }
@@ -418,6 +421,15 @@ mod tests {
             BTreeMap::from([("a".to_owned(), stack(None, 2.0)), ("b".to_owned(), stack(Some("a"), 3.0))]);
         let ratio = parameters.profile(Some("b")).physics.compute / parameters.shared.compute;
         assert!((ratio - 6.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_file_from_before_recurrent_layers_has_their_built_in_deviation() {
+        let text = include_str!("physics.toml");
+        let begin = text.find("[deviation.recurrent]").unwrap();
+        let end = text[begin + 1..].find("\n[").map_or(text.len(), |next| begin + 1 + next);
+        let older = Parameters::parse(&format!("{}{}", &text[..begin], &text[end..])).unwrap();
+        assert_eq!(older.deviation, Parameters::built_in().deviation);
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Which changes and observations live pages hear of.
 
+use std::collections::BTreeSet;
+
+use headway_engine::view::View;
 use headway_engine::{Change, Observation};
 
 use crate::cluster::Feed;
@@ -32,10 +35,36 @@ pub(super) fn heard(change: &Change) -> Option<Feed> {
     }
 }
 
+/// Feeds of the jobs that hold GPUs of a changed node: what is shown of a job says whether its nodes are in contact.
+pub(super) fn jobs_of_node(change: &Change, view: &View) -> Vec<Feed> {
+    let Change::Node(node) = change else { return Vec::new() };
+    let seen = view.nodes.get(&node.inventory.node);
+    let jobs: BTreeSet<_> = seen.into_iter().flat_map(|seen| seen.held.values()).map(|(job, _)| *job).collect();
+    jobs.into_iter().map(Feed::Job).collect()
+}
+
 /// What it hears of what was only seen.
 pub(super) fn seen(observation: &Observation) -> Option<Feed> {
     match observation {
         Observation::Steps { report, .. } => Some(Feed::Job(report.job)),
         Observation::Model { .. } | Observation::Lessons { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::http::fixtures;
+
+    #[test]
+    fn the_jobs_of_a_node_are_heard_of_with_the_node() {
+        let view = fixtures::running();
+        let node = Arc::new((*view.nodes[&fixtures::node_id()].node).clone());
+        let change = Change::Node(node);
+        assert_eq!(heard(&change), Some(Feed::Node(fixtures::node_id())));
+        assert_eq!(jobs_of_node(&change, &view), [Feed::Job(fixtures::job_id())]);
+        assert_eq!(jobs_of_node(&Change::Returned, &view), []);
     }
 }

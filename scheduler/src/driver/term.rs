@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::faults::Faults;
 use super::gather::Gathering;
-use super::news::{heard, seen};
+use super::news::{heard, jobs_of_node, seen};
 use super::pipeline::{Decided, Pipeline};
 use super::{Driver, Input, LAST_WRITES, LOOK, Leading, VIEW_AGE, asker};
 use crate::leader::Hold;
@@ -180,12 +180,13 @@ impl Driver {
             self.planning.request(round.plan(), move || round.input());
         }
         if self.feed.receiver_count() > 0 {
-            outcome.changes.iter().filter_map(heard).chain(outcome.observations.iter().filter_map(seen)).for_each(
-                |feed| {
-                    // Nobody may be listening any more.
-                    let _ = self.feed.send(Arc::new(feed));
-                },
-            );
+            let view = self.view.borrow().clone();
+            let of_changes = outcome.changes.iter().filter_map(heard);
+            let of_nodes = outcome.changes.iter().flat_map(|change| jobs_of_node(change, &view));
+            for feed in of_changes.chain(of_nodes).chain(outcome.observations.iter().filter_map(seen)) {
+                // Nobody may be listening any more.
+                let _ = self.feed.send(Arc::new(feed));
+            }
         }
         for observation in outcome.observations {
             self.observer.take(observation);

@@ -26,7 +26,7 @@ use super::{Peer, Registrar};
 use crate::authority::{Authorities, Shown};
 use crate::clock::Clock;
 use crate::driver::{Input, Standing};
-use crate::store::Store;
+use crate::store::{Store, within};
 use crate::{metrics, spans};
 
 /// Each start of a scheduler is a term. One beyond this is of no scheduler, and could not be followed by another.
@@ -41,6 +41,8 @@ const TELL_AGAIN: Duration = Duration::from_secs(600);
 const MOST_TOLD: usize = 1_000;
 /// For so long agents are told of the servers that were there.
 const SERVERS_LAST: Duration = Duration::from_secs(5);
+/// How long an agent waits for their names, which it can do without.
+const SERVERS_TIME: Duration = Duration::from_secs(1);
 /// Heartbeats per lease: some may be lost before a node counts as silent.
 const HEARTBEATS_PER_LEASE: f64 = 5.0;
 
@@ -233,7 +235,7 @@ impl Gateway {
         {
             return Arc::clone(servers);
         }
-        let servers = match self.store.leadership().await {
+        let servers = match within(SERVERS_TIME, self.store.leadership()).await {
             Ok(leadership) => {
                 let all = leadership.leader.into_iter().chain(leadership.others);
                 let all: Vec<String> = all.map(|known| known.server.agents).collect();

@@ -1,5 +1,6 @@
 //! Cursors of pages. A cursor names a position in one list: another sort or filter makes another list, in which the position means nothing.
-//! Each cursor therefore carries a digest of the question that its page answered.
+//! Cursors of jobs, past jobs, arrays, the queue and the timeline therefore carry a digest of the question that their page answered. Lists in
+//! one fixed order (events, the audit, plans, tokens, elements of an array) page by bare positions, which hold under any filter.
 
 use sha2::{Digest, Sha256};
 

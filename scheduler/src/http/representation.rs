@@ -23,8 +23,15 @@ pub async fn checked(request: Request, next: Next) -> Response {
     if let Err(problem) = check_encoding(request.headers()) {
         return problem.into_response();
     }
-    if *request.method() != Method::GET || !request.uri().path().starts_with("/api/v1/") {
+    let (is_get, is_head) = (*request.method() == Method::GET, *request.method() == Method::HEAD);
+    if !(is_get || is_head) || !request.uri().path().starts_with("/api/v1/") {
         return next.run(request).await;
+    }
+    if is_head {
+        // The tag of a GET has a digest of a body that is not made here.
+        let mut response = next.run(request).await;
+        response.headers_mut().remove(header::ETAG);
+        return response;
     }
     let known = request.headers().get(header::IF_NONE_MATCH).cloned();
     let response = next.run(request).await;

@@ -331,7 +331,8 @@ impl Store {
     }
 
     /// Forgets jobs that ended before this moment, the first that ended first, with their allocations, checkpoints and
-    /// models; returns how many jobs. Jobs that still hold GPUs stay, and those that an unfinished job waits for.
+    /// models; returns how many jobs. Jobs that still hold GPUs stay, those that an unfinished job waits for, and those of
+    /// an array until its last element is past its time.
     pub async fn prune_jobs(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
         let done = sqlx::query_scalar!(
             r#"WITH old AS MATERIALIZED (
@@ -340,6 +341,10 @@ impl Store {
                     AND NOT EXISTS (
                         SELECT FROM jobs AS waiting WHERE waiting.depends_on @> ARRAY[jobs.job_id]
                             AND waiting.state IN ('queued', 'held', 'starting', 'running', 'stopping')
+                    )
+                    AND NOT EXISTS (
+                        SELECT FROM jobs AS element WHERE element.array_id = jobs.array_id
+                            AND (element.ended_at IS NULL OR element.ended_at >= $1)
                     )
                 ORDER BY ended_at, job_id LIMIT $2
             ), held AS (

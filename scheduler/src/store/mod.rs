@@ -207,7 +207,8 @@ pub async fn answered<T>(asked: impl Future<Output = Result<T, StoreError>>) -> 
     within(ANSWER_TIME, asked).await
 }
 
-async fn within<T>(time: Duration, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+/// Waits so long for an answer of the store, and no longer.
+pub async fn within<T>(time: Duration, asked: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
     tokio::time::timeout(time, asked).await.unwrap_or(Err(StoreError::Unanswered))
 }
 

@@ -72,7 +72,7 @@ fn expert_layers(reader: &ConfigReader, rule: ExpertLayers, plan: &LayerPlan) ->
             Some(listed) => Ok(listed),
             None => after_first(reader, layers, first),
         },
-        ExpertLayers::AfterDense(dense) => Ok(layers.saturating_sub(reader.or_default(&["num_dense_layers"], dense)?)),
+        ExpertLayers::AfterDense(dense) => Ok(layers.saturating_sub(reader.optional(&["num_dense_layers"])?.unwrap_or(dense))),
         ExpertLayers::SparseStep => {
             let step = reader.or_default(&["decoder_sparse_step"], 1)?;
             let dense = reader.indices("mlp_only_layers")?.unwrap_or_default();
@@ -120,7 +120,7 @@ fn expert_layers(reader: &ConfigReader, rule: ExpertLayers, plan: &LayerPlan) ->
 /// All but the first layers, every `moe_layer_freq`th of them.
 fn after_first(reader: &ConfigReader, layers: u32, first: u32) -> Result<u32, ImportError> {
     const KEY: &str = "moe_layer_freq";
-    let first = reader.or_default(&["first_k_dense_replace"], first)?;
+    let first = reader.optional(&["first_k_dense_replace"])?.unwrap_or(first);
     if let Some(Value::Array(marks)) = reader.value(KEY) {
         if u32::try_from(marks.len()) != Ok(layers) {
             return Err(ImportError::Length { key: KEY.to_owned(), entries: marks.len(), layers });

@@ -8,6 +8,7 @@ const HARMLESS: &[&str] = &[
     "attn_temperature_tuning",
     "auto_map",
     "chunk_size_feed_forward",
+    "compression_config",
     "decoder_start_token_id",
     "ep_size",
     "model_type",
@@ -16,6 +17,7 @@ const HARMLESS: &[&str] = &[
     "no_rope_layer_interval",
     "no_rope_layers",
     "num_expert_group",
+    "num_image_tokens",
     "num_labels",
     "no_repeat_ngram_size",
     "encoder_no_repeat_ngram_size",
@@ -27,12 +29,14 @@ const HARMLESS: &[&str] = &[
     "parallel_attn",
     "position_embedding_type",
     "query_pre_attn_scalar",
+    "return_dict",
     "router_dtype",
     "seq_aux",
     "task_specific_params",
     "topk_group",
     "topk_method",
     "use_parallel_residual",
+    "vision_config",
 ];
 
 /// Parts of names that are no structure, wherever they occur.
@@ -128,7 +132,6 @@ const STRUCTURAL_PARTS: &[&str] = &[
     "mlp",
     "moe",
     "mtp",
-    "n_",
     "nextn",
     "num_",
     "offset",
@@ -155,5 +158,6 @@ const STRUCTURAL_PARTS: &[&str] = &[
 pub(super) fn looks_structural(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    !name.starts_with('_') && !HARMLESS.contains(&name.as_str()) && !has(HARMLESS_PARTS) && has(STRUCTURAL_PARTS)
+    let is_structural = name.starts_with("n_") || has(STRUCTURAL_PARTS);
+    !name.starts_with('_') && !HARMLESS.contains(&name.as_str()) && !has(HARMLESS_PARTS) && is_structural
 }

@@ -223,6 +223,30 @@ fn keys_that_shape_nothing_are_no_obstacle() {
 }
 
 #[test]
+fn a_vision_part_beside_the_decoder_is_named_and_not_counted() {
+    let config = json!({"model_type": "qwen2_5_vl", "hidden_size": 3584, "intermediate_size": 18944,
+        "num_attention_heads": 28, "num_hidden_layers": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+        "max_position_embeddings": 128000, "max_window_layers": 28, "sliding_window": 32768,
+        "use_sliding_window": false, "tie_word_embeddings": false, "return_dict": true, "rms_norm_eps": 1e-06,
+        "vision_start_token_id": 151652, "vision_config": {"depth": 32, "hidden_size": 1280, "num_heads": 16}});
+    let imported = import(&config, Some(4096)).unwrap();
+    assert_eq!((imported.shape.layers, imported.shape.hidden), (28, 3584));
+    assert_eq!(imported.notes, ["vision_config is not counted"]);
+}
+
+#[test]
+fn a_family_without_dense_layers_needs_no_word_about_them() {
+    for model_type in ["mistral4", "dots1"] {
+        let config = json!({"model_type": model_type, "n_routed_experts": 16, "num_experts_per_tok": 2,
+            "moe_intermediate_size": 1024, "n_shared_experts": 1});
+        match import(&config, Some(4096)) {
+            Ok(imported) => assert_eq!(imported.shape.experts.unwrap().dense_layers, 0, "{model_type}"),
+            Err(error) => assert!(!error.to_string().contains("first_k_dense_replace"), "{model_type}: {error}"),
+        }
+    }
+}
+
+#[test]
 fn every_family_is_complete_or_asks_by_name_for_what_it_needs() {
     let mut types = BTreeSet::new();
     for model_type in known_types() {

@@ -8,6 +8,8 @@ use crate::submission::sbatch;
 
 /// The kernel takes no longer argument (`MAX_ARG_STRLEN`), and its terminating zero counts.
 const LONGEST: usize = 128 * 1024 - 1;
+/// Starts the tasks of a step.
+const LAUNCHER: &str = "srun";
 /// Shells, and how they tell the name of what they run.
 const SHELLS: &[&str] = &["sh", "bash", "dash", "ksh", "zsh"];
 
@@ -101,7 +103,7 @@ pub fn mentions(text: &str, word: &str) -> Option<usize> {
     text.lines().position(|line| places_of(line, word).next().is_some()).map(|index| index + 1)
 }
 
-/// The steps that a script starts with `srun` or `mpirun`.
+/// The steps that a script starts with `srun`. Not those of `mpirun`, which starts its ranks itself, here as there.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Launches {
     steps: Vec<Step>,
@@ -118,13 +120,11 @@ struct Step {
 
 impl Launches {
     /// Reads the lines of a script. A number that a variable holds is not known, and counts as not given.
-    pub fn read(text: &str) -> Self {
+    pub fn from_script(text: &str) -> Self {
         let mut steps = Vec::new();
         for (index, line) in joined_lines(text) {
-            for launcher in ["srun", "mpirun"] {
-                for at in places_of(&line, launcher) {
-                    steps.push(Step::read(index + 1, &line[at + launcher.len()..]));
-                }
+            for at in places_of(&line, LAUNCHER) {
+                steps.push(Step::from_options(index + 1, &line[at + LAUNCHER.len()..]));
             }
         }
         Self { steps }
@@ -146,15 +146,15 @@ impl Launches {
 }
 
 impl Step {
-    fn read(line: usize, options: &str) -> Self {
+    fn from_options(line: usize, options: &str) -> Self {
         let mut step = Self { line, ..Self::default() };
         let mut words = options.split_whitespace().peekable();
         while let Some(word) = words.next_if(|word| word.starts_with('-')) {
             let (name, given) = split_option(word);
-            let takes_next = given.is_none() && takes_value(name);
+            let takes_next = given.is_none() && sbatch::takes_value(name);
             let value = given.or_else(|| words.next_if(|_| takes_next)).unwrap_or_default();
             match name {
-                "-n" | "-np" | "--ntasks" => step.tasks = value.parse().ok(),
+                "-n" | "--ntasks" => step.tasks = value.parse().ok(),
                 "--ntasks-per-node" => step.tasks_per_node = value.parse().ok(),
                 "-N" | "--nodes" => step.nodes = value.parse().ok(),
                 _ => {}
@@ -169,16 +169,11 @@ fn split_option(word: &str) -> (&str, Option<&str>) {
     if word.starts_with("--") {
         return word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
     }
-    if word == "-np" || word.len() <= 2 || !word.is_char_boundary(2) {
+    if word.len() <= 2 || !word.is_char_boundary(2) {
         return (word, None);
     }
     let (name, value) = word.split_at(2);
     (name, Some(value.trim_start_matches('=')))
-}
-
-/// Whether the next word is the value of an option of `srun` (or `-np` of `mpirun`).
-fn takes_value(option: &str) -> bool {
-    option == "-np" || sbatch::takes_value(option)
 }
 
 /// The lines of a script with those that a backslash continues, each with the index of its first.
@@ -239,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_step_has_the_tasks_of_its_own_options_or_those_of_the_job() {
-        let most = |text: &str| Launches::read(text).most_tasks((2, 4), Some(4)).map(|(_, count)| count);
+        let most = |text: &str| Launches::from_script(text).most_tasks((2, 4), Some(4)).map(|(_, count)| count);
         assert_eq!(most("#!/bin/sh\n# srun -n 9\npython a.py --srun\n"), None);
         assert_eq!(most("srun a\n"), Some(4));
         assert_eq!(most("srun -w node1 -n 8 a -n 16\n"), Some(8));
@@ -247,8 +242,8 @@ mod tests {
         assert_eq!(most("x=$(srun --nodes=1 --ntasks=1 hostname)\nsrun a"), Some(4), "the job's own are more");
         assert_eq!(most("srun --label \\\n  --ntasks-per-node 8 \\\n  a\n"), Some(32));
         assert_eq!(most("srun -n $N a\n"), Some(4), "what a variable holds is not known");
-        assert_eq!(most("mpirun -np 16 a\n"), Some(16));
-        assert_eq!(Launches::read("true\nsrun -n 9 a").most_tasks((2, 4), None), Some((2, 9)));
+        assert_eq!(most("mpirun -np 16 a\n"), None, "it starts its ranks itself");
+        assert_eq!(Launches::from_script("true\nsrun -n 9 a").most_tasks((2, 4), None), Some((2, 9)));
     }
 
     #[test]

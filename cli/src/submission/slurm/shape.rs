@@ -12,7 +12,8 @@ pub(super) struct Shape {
     /// Of the whole job.
     pub(super) gpus: u32,
     pub(super) gpus_per_node: Option<u32>,
-    pub(super) tasks_per_node: u32,
+    /// `None`: several tasks, and the script says neither on how many nodes nor how many on each.
+    pub(super) tasks_per_node: Option<u32>,
     pub(super) per_gpu: bool,
 }
 
@@ -51,9 +52,9 @@ impl Translation<'_> {
         let headway_tasks = if per_gpu { gpus } else { nodes.unwrap_or(1) };
         self.refuse_fewer_tasks(launches.most_tasks(slurm_tasks, nodes), headway_tasks, left_out)?;
         let tasks_per_node = match (tasks_per_node, nodes) {
-            (Some((_, count)), _) => count,
-            (None, Some(nodes)) => slurm_tasks.1.div_ceil(nodes),
-            (None, None) => slurm_tasks.1,
+            (Some((_, count)), _) => Some(count),
+            (None, Some(nodes)) => Some(slurm_tasks.1.div_ceil(nodes)),
+            (None, None) => Some(slurm_tasks.1).filter(|count| *count == 1),
         };
         self.set("resources.gpus", line, json!(gpus));
         if let Some(gpu_type) = gpu_type {

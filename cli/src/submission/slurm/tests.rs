@@ -104,7 +104,7 @@ fn a_script_that_would_run_fewer_tasks_than_in_slurm_is_refused_with_both_number
         ("--nodes=4 --ntasks-per-node=8 --gpus=4", "srun python a.py", 32, 4),
         ("--gpus=8", "srun -n 4 python a.py", 4, 1),
         ("--gpus=8 --ntasks-per-gpu=2", "srun python a.py", 16, 1),
-        ("--nodes=2 --gpus-per-node=8", "mpirun -np 16 python a.py\nsrun --ntasks=3 true", 16, 2),
+        ("--nodes=2 --gpus-per-node=8", "srun -n 16 python a.py\nsrun --ntasks=3 true", 16, 2),
     ] {
         let refused = with(options, body).unwrap_err();
         let expected = format!("Slurm would start {slurm} tasks, and Headway would start {headway}");
@@ -128,6 +128,29 @@ fn a_task_for_each_gpu_runs_once_per_gpu_however_that_is_said() {
         assert_eq!(role.run.per, headway_types::spec::RunPer::Gpu, "{options}");
         assert_eq!((role.gpus.min.0, role.run.env["SLURM_NTASKS"].as_str()), (8, "8"), "{options}");
     }
+}
+
+#[test]
+fn mpirun_starts_its_ranks_itself_in_one_run_of_the_script() {
+    for options in ["--nodes=1 --ntasks-per-node=8 --gpus-per-node=8", "--nodes=1 --gpus=8"] {
+        let of = translated(&format!("#!/bin/sh\n#SBATCH {options}\nmpirun -np 8 python a.py\n")).unwrap();
+        assert_eq!(of.check().unwrap()[0].role().run.per, headway_types::spec::RunPer::Node, "{options}");
+    }
+}
+
+#[test]
+fn what_a_task_needs_is_multiplied_by_the_tasks_of_a_node_and_never_by_those_of_the_job() {
+    let with = |options: &str| {
+        let of = translated(&format!("#!/bin/sh\n#SBATCH {options} --mem-per-cpu=1G\nsrun python a.py\n")).unwrap();
+        let cpus = of.body["resources"]["per_node"]["cpus"].as_u64();
+        let notes = of.notes.iter().filter(|note| note.contains("without --nodes")).count();
+        (cpus, notes)
+    };
+    assert_eq!(with("--ntasks=64 --gpus-per-task=1 --cpus-per-task=8"), (None, 2));
+    assert_eq!(with("--gpus=64 --ntasks=64 --cpus-per-gpu=8"), (None, 2));
+    assert_eq!(with("--nodes=8 --ntasks=64 --gpus-per-task=1 --cpus-per-task=8"), (Some(64), 0));
+    assert_eq!(with("--nodes=8 --gpus=64 --ntasks-per-node=8 --cpus-per-gpu=8"), (Some(64), 0));
+    assert_eq!(with("--gpus=1 --cpus-per-gpu=8"), (Some(8), 0));
 }
 
 #[test]
