@@ -4,7 +4,8 @@
 # One line for each test that passed on a retry. The worker's conftest.py writes it too.
 FLAKY_LIST=$(mktemp)
 export FLAKY_LIST
-trap 'rm -f "$FLAKY_LIST"' EXIT
+# Also where a later step fails.
+trap 'print_flaky; rm -f "$FLAKY_LIST"' EXIT
 
 # record_flaky_rust_tests REPORT: those of a JUnit report of nextest.
 record_flaky_rust_tests() {
@@ -13,7 +14,7 @@ import sys
 from xml.etree import ElementTree
 
 for case in ElementTree.parse(sys.argv[1]).iter("testcase"):
-    if case.find("flakyFailure") is not None:
+    if any(child.tag.startswith("flaky") for child in case):
         print(case.get("classname"), case.get("name"))
 END
 }

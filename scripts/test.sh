@@ -70,7 +70,7 @@ follow_guides() {
     if [ "$(id -u)" != 0 ] && sudo -n true 2>/dev/null; then
         as_root=(sudo -n)
     fi
-    "${as_root[@]}" python3 scripts/tests/guide.py || status=$?
+    "${as_root[@]}" python3 scripts/tests/guide.py --binary "${CARGO_TARGET_DIR:-target}/debug/headway" || status=$?
     if [ $status = 75 ]; then
         summary+=("LEFT OUT  the guides: it takes root, namespaces and Debian's Postgres")
         status=0
@@ -108,8 +108,7 @@ step "worker" worker_tests
 step "worker: arithmetic of other processors" numeric_tests
 export HEADWAY_TEST_PYTHON="$(venv_dir)/bin/python"
 step "end to end and crash" cluster_tests
-step "guides: every command of them" follow_guides
-step "API: document, generated client, fuzz" scripts/fuzz-api.sh
+step "guides: their commands" follow_guides
+step "API: document, generated client, fuzz" env HEADWAY_BINARY="${CARGO_TARGET_DIR:-target}/debug/headway" scripts/fuzz-api.sh
 step "browser" browser_tests
 print_summary
-print_flaky

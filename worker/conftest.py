@@ -19,7 +19,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Writes down what passed on a retry only (scripts/flaky.sh)."""
     flaky_list = os.environ.get("FLAKY_LIST")
     retried = {report.nodeid for report in terminalreporter.stats.get("rerun", [])}
-    passed = {report.nodeid for report in terminalreporter.stats.get("passed", [])}
-    if flaky_list and retried & passed:
+    failed = {report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])}
+    if flaky_list and retried - failed:
         with Path(flaky_list).open("a") as file:
-            file.writelines(f"worker {test}\n" for test in sorted(retried & passed))
+            file.writelines(f"worker {test}\n" for test in sorted(retried - failed))

@@ -1,6 +1,6 @@
 """Follows the administrator's guide and the quick start: runs every shell block of a page, line by line, as root of a machine of its own.
 
-The machine is a file system made of this one's, with an /etc, /var and /run of its own and nothing else to write to. Its processes, host name
+The machine is a file system made of this one's, with an /etc, /var and /run of its own; the rest is for reading but /dev, /proc and /sys. Its processes, host name
 and network are its own too, so that nothing of it is left on this machine. A block is left out only where a comment before it says why:
 `<!-- not executed: REASON -->`. What does not end by itself is marked with `<!-- executed in the background -->`. A file is written where the page says
 "Save as `NAME`" before a block. It ends with 75 where a machine cannot be made: not as root, or without Debian's Postgres.
@@ -92,12 +92,16 @@ def make_machine(machine, binary):
         elif entry.is_dir() and entry.name not in own:
             (machine / entry.name).mkdir()
             mount("--rbind", entry, machine / entry.name)
+            if entry.name not in ("dev", "proc", "sys"):
+                mount("-o", "remount,bind,ro", machine / entry.name)
     for name, mode in (("run", 0o755), ("tmp", 0o1777), ("var", 0o755), ("var/lib", 0o755), ("var/log", 0o755), ("root", 0o700)):
         (machine / name).mkdir()
         (machine / name).chmod(mode)
     (machine / "var/run").symlink_to("/run")
     shutil.copytree("/etc", machine / "etc", symlinks=True, ignore=lambda directory, _: ["postgresql"] if directory == "/etc" else [])
     mount("-t", "proc", "proc", machine / "proc")
+    # Segments of a Postgres that ends with its namespace go with it.
+    mount("-t", "tmpfs", "-o", "mode=1777", "shm", machine / "dev/shm")
     # A copy that every user may execute, and the rest of the directory as it is.
     here = machine / "root/local-bin"
     here.mkdir()
@@ -134,10 +138,15 @@ def set_up_network():
         hosts.write(f"\n127.0.0.1 localhost {SERVER}\n{ADDRESS} {NODE}\n")
 
 
+def servers_of_postgres():
+    """Versions whose server is installed; a client of another version may lie beside them."""
+    return [binary.parts[-3] for binary in pathlib.Path("/usr/lib/postgresql").glob("*/bin/postgres")]
+
+
 def start_postgres():
     """Debian's own cluster, as its package makes it."""
     account = pwd.getpwnam("postgres")
-    version = max((entry.name for entry in pathlib.Path("/usr/lib/postgresql").iterdir()), key=int)
+    version = max(servers_of_postgres(), key=int)
     pathlib.Path("/var/lib/postgresql").mkdir()
     pathlib.Path("/var/log/postgresql").mkdir()
     pathlib.Path("/run/postgresql").mkdir()
@@ -258,7 +267,7 @@ def main():
         return inside(options.machine, options.pages[0], options.binary)
     if os.geteuid() != 0:
         cannot("it takes root to make users and mounts")
-    if not shutil.which("pg_createcluster") or not pathlib.Path("/usr/lib/postgresql").exists():
+    if not shutil.which("pg_createcluster") or not servers_of_postgres():
         cannot("Debian's package postgresql is not installed")
     isolated = ["unshare", "--mount", "--propagation", "private", "--net", "--uts", "--ipc", "--pid", "--fork", "--kill-child"]
     if subprocess.run([*isolated, "true"], stderr=subprocess.DEVNULL).returncode != 0:

@@ -134,7 +134,7 @@ def main():
     try:
         known = inhabited(cluster)
         called, wrong = call_all(document, cluster, known)
-        specification = {"version": 1, "name": "generated", "resources": {"gpus": {"min": 1, "max": 1}}, "run": {"command": ["true"]}}
+        specification = {"version": 1, "name": "generated", "resources": {"gpus": {"min": 1, "max": 1}}, "run": {"command": ["sleep", "600"]}}
         if submit_and_cancel(specification, cluster) != "generated":
             wrong.append("submit: another job came back")
     finally:

@@ -46,8 +46,8 @@ export function leverOf(changes: readonly SupposedChange[], job: Sized): Lever {
     case "row":
       return { kind: "policy" };
     case "time_limit": {
-      const minutes = Math.floor((change.time_limit_seconds ?? 0) / 60);
-      return { kind: "none", why: `set it in a terminal: headway job update ${job.id} --time=${minutes}m` };
+      const seconds = Math.floor(change.time_limit_seconds ?? 0);
+      return { kind: "none", why: `set it in a terminal: headway job update ${job.id} --time=${seconds < 60 ? `${seconds}s` : `${Math.floor(seconds / 60)}m`}` };
     }
     case "gpu_type":
       return { kind: "none", why: "GPU types are fixed when a job is submitted: submit it anew" };
