@@ -296,7 +296,11 @@ impl Cluster {
             next_offset: chunk.next_offset,
             at_end: chunk.eof || chunk.bytes.is_empty(),
             data: chunk.bytes,
-            marks: chunk.marks.iter().map(|mark| LogMark { at_ms: mark.at_ms.saturating_sub(ahead_ms), ..*mark }).collect(),
+            marks: chunk
+                .marks
+                .iter()
+                .map(|mark| LogMark { at_ms: mark.at_ms.saturating_sub(ahead_ms), ..*mark })
+                .collect(),
         })
     }
 

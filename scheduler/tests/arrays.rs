@@ -5,7 +5,7 @@ use std::sync::Arc;
 use headway_engine::Change;
 use headway_engine::record::{Array, Element, Job, JobState, Tally};
 use headway_scheduler::store::{ArrayFilter, JobFilter, OutOfSight, Store};
-use headway_types::{ArrayId, IdSource, JobId, JobStateKind, Term};
+use headway_types::{ArrayId, IdSource, JobId, JobStateKind, Seconds, Term};
 
 use crate::support::{START, TestDatabase, job};
 
@@ -149,4 +149,24 @@ async fn a_page_with_one_row_per_array_misses_and_repeats_nothing() {
         store.count_jobs(&elements).await.unwrap(),
         [("queued".to_owned(), 4), ("succeeded".to_owned(), 3)].into()
     );
+}
+
+#[tokio::test]
+async fn elements_are_pruned_with_the_last_of_their_array_and_never_while_one_lives() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let term = store.begin_term().await.unwrap();
+    let mut ids = IdSource::seeded(6);
+    let (sweep, mut jobs) = array(&mut ids, "sweep", "0-2");
+    let day = |number: f64| START + Seconds(number * 86_400.0);
+    for (job, at) in jobs.iter_mut().zip([day(1.0), day(12.0)]) {
+        job.state = JobState::Succeeded { at };
+    }
+    write(&store, term, Some(&sweep), &jobs).await;
+    assert_eq!(store.prune_jobs(day(10.0), 100).await.unwrap(), 0, "element 2 lives");
+    (jobs[2].state, jobs[2].version) = (JobState::Succeeded { at: day(3.0) }, jobs[2].version + 1);
+    write(&store, term, None, &jobs[2..]).await;
+    assert_eq!(store.prune_jobs(day(10.0), 100).await.unwrap(), 0, "element 1 ended since");
+    assert_eq!(store.elements(sweep.id, None, 10).await.unwrap().items.len(), 3);
+    assert_eq!(store.prune_jobs(day(13.0), 100).await.unwrap(), 3);
 }

@@ -116,4 +116,3 @@ fn table(elapsed: Duration, jobs: &[Job], to_come: usize) -> String {
     text.push('\n');
     text
 }
-

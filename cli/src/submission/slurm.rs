@@ -319,7 +319,8 @@ impl Translation<'_> {
     /// left out and named: with the number of the whole job, no node would have enough.
     fn times_on_node(&mut self, option: &str, line: usize, times: Option<u32>) -> Option<u32> {
         if times.is_none() {
-            let note = format!("--{option} is left out: without --nodes it is not known how much of the job a node has");
+            let note =
+                format!("--{option} is left out: without --nodes it is not known how much of the job a node has");
             self.options.note(line, note);
         }
         times

@@ -72,7 +72,9 @@ fn expert_layers(reader: &ConfigReader, rule: ExpertLayers, plan: &LayerPlan) ->
             Some(listed) => Ok(listed),
             None => after_first(reader, layers, first),
         },
-        ExpertLayers::AfterDense(dense) => Ok(layers.saturating_sub(reader.optional(&["num_dense_layers"])?.unwrap_or(dense))),
+        ExpertLayers::AfterDense(dense) => {
+            Ok(layers.saturating_sub(reader.optional(&["num_dense_layers"])?.unwrap_or(dense)))
+        }
         ExpertLayers::SparseStep => {
             let step = reader.or_default(&["decoder_sparse_step"], 1)?;
             let dense = reader.indices("mlp_only_layers")?.unwrap_or_default();
