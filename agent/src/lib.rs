@@ -114,7 +114,7 @@ const INPUTS: usize = 1024;
 /// Runs an agent until `shutdown`. Workers it started go on; the next run on the same data directory adopts them.
 pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
     descriptors::close_on_exec().map_err(AgentError::io("closing inherited descriptors to jobs"))?;
-    let users = Users::new(config.run_as.clone(), config.least_uid)?;
+    let users = Users::new(config.run_as.clone(), config.allow_others, config.least_uid)?;
     let (files, _lock) = Files::open(&config.data_dir, users.are_others())?;
     let servers = Servers::open(&config.server_urls, &config.access)?;
     if let Some(held) = servers.certificate().map(certificate::Certificate::held)

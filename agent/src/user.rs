@@ -102,6 +102,8 @@ impl UnixUser {
 #[derive(Clone, Debug)]
 pub(crate) struct Users {
     run_as: RunAs,
+    /// The one account that all jobs run as, where there is one.
+    account: Option<NodeAccount>,
     /// Of owners.
     least_uid: u32,
     setpriv: PathBuf,
@@ -109,7 +111,7 @@ pub(crate) struct Users {
 
 impl Users {
     /// Refuses a choice this agent cannot keep.
-    pub(crate) fn new(run_as: RunAs, least_uid: u32) -> Result<Self, AgentError> {
+    pub(crate) fn new(run_as: RunAs, allow_others: bool, least_uid: u32) -> Result<Self, AgentError> {
         let refuse = |message: String| Err(AgentError::RunAs { message });
         let setpriv = SETPRIV.iter().map(PathBuf::from).find(|path| path.exists());
         match &run_as {
@@ -133,7 +135,8 @@ impl Users {
             },
             RunAs::Owner => {}
         }
-        Ok(Self { run_as, least_uid, setpriv: setpriv.unwrap_or_default() })
+        let account = run_as.account(allow_others);
+        Ok(Self { run_as, account, least_uid, setpriv: setpriv.unwrap_or_default() })
     }
 
     /// Whether other users than the agent's own need to pass through the data directory.
@@ -141,8 +144,15 @@ impl Users {
         self.run_as != RunAs::Agent
     }
 
-    /// The user a job of this owner runs as; `None` is the agent's own.
+    /// Returns the user that a new start of this owner's job runs as; `None` is the agent's own. Refuses an owner whose
+    /// jobs the node's account does not take: the scheduler may have granted the start before the account changed.
     pub(crate) fn of(&self, owner: &str) -> Result<Option<UnixUser>, Fault> {
+        if let Some(account) = self.account.as_ref().filter(|account| !account.takes(owner)) {
+            return Err(Fault::of_infrastructure(format!(
+                "this node runs jobs of {} alone, and the job is {owner}'s; an operator can start the agent with --allow-others",
+                account.user
+            )));
+        }
         let found = self.look_up(owner)?;
         // An account's name is what a login elsewhere said: no proof that its holder may be a service of this machine.
         if let Some(user) = found.as_ref().filter(|user| self.run_as == RunAs::Owner && user.uid < self.least_uid) {
@@ -178,7 +188,7 @@ impl Users {
     pub(crate) fn only(&self) -> Option<Option<UnixUser>> {
         match &self.run_as {
             RunAs::Owner => None,
-            RunAs::Agent | RunAs::User(_) => self.of("").ok(),
+            RunAs::Agent | RunAs::User(_) => self.look_up("").ok(),
         }
     }
 
@@ -238,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_group_without_an_owner_was_started_as_the_agents_own_user_but_none_is_now() {
-        let users = Users { run_as: RunAs::Owner, least_uid: LEAST_UID, setpriv: PathBuf::new() };
+        let users = Users { run_as: RunAs::Owner, account: None, least_uid: LEAST_UID, setpriv: PathBuf::new() };
         assert_eq!(users.of_started(""), Ok(None));
         assert!(users.of("").is_err());
         assert!(users.of_started("nobody").unwrap().is_some());
@@ -246,7 +256,7 @@ mod tests {
 
     #[test]
     fn whoever_is_called_like_a_service_of_the_node_runs_no_jobs_as_it() {
-        let users = |run_as: RunAs, least_uid| Users { run_as, least_uid, setpriv: PathBuf::new() };
+        let users = |run_as: RunAs, least_uid| Users { run_as, account: None, least_uid, setpriv: PathBuf::new() };
         let as_owner = users(RunAs::Owner, LEAST_UID);
         let fault = as_owner.of("daemon").unwrap_err();
         assert_eq!(fault.blame, Blame::Job, "no node is blamed for a name");
@@ -272,6 +282,18 @@ mod tests {
     }
 
     #[test]
+    fn an_agent_refuses_a_new_start_of_an_owner_whose_jobs_its_account_does_not_take() {
+        let users = Users::new(RunAs::Agent, false, LEAST_UID).unwrap();
+        let own = users.account.clone().unwrap().user;
+        assert_eq!(users.of(&own), Ok(None));
+        let fault = users.of("somebody-else").unwrap_err();
+        assert_eq!(fault.blame, Blame::Infrastructure, "neither the job nor the node is blamed");
+        assert!(fault.message.contains("somebody-else's") && fault.message.contains("--allow-others"), "{fault:?}");
+        assert_eq!(users.of_started("somebody-else"), Ok(None), "what runs already is looked after");
+        assert_eq!(users.only(), Some(None), "interpreters are kept warm for the owner's jobs");
+    }
+
+    #[test]
     fn an_agent_that_cannot_see_other_users_marks_is_told_by_its_capabilities() {
         assert!(may_read_others("Name:\tx\nCapEff:\t000001ffffffffff\n"));
         assert!(!may_read_others("Name:\tx\nCapEff:\t00000000a80425fb\n"), "root in an ordinary container");
@@ -280,8 +302,8 @@ mod tests {
 
     #[test]
     fn only_root_may_choose_another_user() {
-        assert!(Users::new(RunAs::Agent, LEAST_UID).unwrap().of("anybody").unwrap().is_none());
-        match Users::new(RunAs::Owner, LEAST_UID) {
+        assert!(Users::new(RunAs::Agent, true, LEAST_UID).unwrap().of("anybody").unwrap().is_none());
+        match Users::new(RunAs::Owner, false, LEAST_UID) {
             Ok(users) => {
                 assert!(geteuid().is_root());
                 assert_eq!(users.of("no-such-user").unwrap_err().blame, Blame::Node);

@@ -85,7 +85,7 @@ pub(crate) mod fixture {
     /// A node whose GPUs nobody can be asked about.
     pub(crate) fn site(data_dir: &Path) -> Site {
         let (files, _lock) = Files::open(data_dir, false).unwrap();
-        let users = Users::new(RunAs::Agent, LEAST_UID).unwrap();
+        let users = Users::new(RunAs::Agent, true, LEAST_UID).unwrap();
         Site::new(&config(data_dir, 1), files, Inventory::new(inventory(1)), gpu::Gpus::unanswered(), users).unwrap()
     }
 
@@ -116,7 +116,7 @@ impl Agent {
     }
 
     fn start_with(dir: &Path, config: AgentConfig) -> Self {
-        let users = Users::new(config.run_as.clone(), config.least_uid).unwrap();
+        let users = Users::new(config.run_as.clone(), config.allow_others, config.least_uid).unwrap();
         let (files, lock) = Files::open(&dir.join("data"), users.are_others()).unwrap();
         let identity = crate::identity::Identity::load(&files, None).unwrap();
         let (mut source, waker) = gpu::open(&config.gpus, identity.node).unwrap();

@@ -42,21 +42,23 @@ pub struct ReservationCost {
     pub gpus: u32,
     /// These GPUs over the time for which it lasts.
     pub gpu_hours: f64,
-    /// Jobs that run on its nodes and will have left when it begins, in the order in which they begin to leave.
+    /// Jobs that run on its nodes, in the order in which they begin to leave. All but those that stay will have left when
+    /// it begins.
     pub jobs: Vec<DepartingJob>,
 }
 
-/// A job that leaves nodes before a reservation of others begins.
+/// A job that runs on nodes that others reserve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct DepartingJob {
     pub job_id: Uuid,
     pub job_name: String,
     /// All GPUs that it holds, on other nodes too.
     pub gpus: u32,
-    /// When it begins to leave.
+    /// When it begins to leave. For a job that stays: when the reservation begins.
     pub leaves_at: DateTime<Utc>,
-    /// `limit` (its time limit ends it before), `saves` (it saves and goes on elsewhere or later) or `unsaved` (it is
-    /// stopped, and does not save as far as the scheduler knows). There may be more one day.
+    /// `limit` (its time limit ends it before), `saves` (it saves and goes on elsewhere or later), `unsaved` (it is
+    /// stopped, and does not save as far as the scheduler knows) or `stays` (it must not run twice, so it holds its nodes
+    /// until it ends or is cancelled). There may be more one day.
     pub ending: String,
 }
 

@@ -90,6 +90,7 @@ fn created(made: &ReservationReply, now: DateTime<Utc>) -> String {
         let in_time = if job.leaves_at <= now { "now".into() } else { format!("at {}", moment(job.leaves_at)) };
         lines.push(match job.ending.as_str() {
             "limit" => format!("{} ({held}) has ended before, by its time limit", job.job_name),
+            "stays" => format!("{} ({held}) must not run twice and stays until it ends or is cancelled", job.job_name),
             "saves" => format!("{} ({held}) saves and leaves {in_time}", job.job_name),
             _ => format!("{} ({held}) is stopped {in_time} unless it has ended, perhaps without saving", job.job_name),
         });
@@ -184,6 +185,7 @@ mod tests {
             leaving("quick", "unsaved", "2026-03-01T08:00:00Z"),
             leaving("llama", "saves", "2026-03-01T11:56:30Z"),
             leaving("brief", "limit", "2026-03-01T12:00:00Z"),
+            leaving("once", "stays", "2026-03-01T12:00:00Z"),
         ];
         let one: ReservationReply = serde_json::from_value(serde_json::json!({
             "id": "018bcfe5-0001-7000-8000-000000000001", "name": "r9", "active": false, "nodes": ["n1", "n2"],
@@ -199,6 +201,7 @@ mod tests {
             "quick (2 GPUs) is stopped now unless it has ended, perhaps without saving",
             "llama (2 GPUs) saves and leaves at 2026-03-01T11:56:30Z",
             "brief (2 GPUs) has ended before, by its time limit",
+            "once (2 GPUs) must not run twice and stays until it ends or is cancelled",
         ];
         assert_eq!(told.lines().collect::<Vec<_>>(), lines);
     }

@@ -139,11 +139,12 @@ impl Facts {
         self.allocations.get(&(job.id, job.generation))
     }
 
-    /// Returns whether the job must not be started again: its specification forbids it, and a process of its newest
-    /// generation may have been launched. A generation without a row may have been.
+    /// Returns whether the job must not be started again: its specification forbids it, and a process of the generation
+    /// that it is in may have been launched. A generation without a row may have been. A job that waits has not used its
+    /// start, whatever number its newest generation has: after a launch it never waits again.
     pub fn has_used_its_only_start(&self, job: &Job) -> bool {
         let launched = || self.newest_allocation(job).is_none_or(|allocation| allocation.prepared_at.is_some());
-        job.spec.limits.forbid_restart() && job.generation > Generation(0) && launched()
+        job.spec.limits.forbid_restart() && job.state.generation().is_some() && launched()
     }
 
     /// The allocation whose processes may be alive.

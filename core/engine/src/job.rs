@@ -63,7 +63,10 @@ impl JobState {
             | (S::Held { .. }, E::Release)
             | (S::Queued { .. }, E::Unblock)
             | (S::Failed { .. } | S::Cancelled { .. }, E::Revive) => S::Queued { since: now },
-            (S::Queued { .. } | S::Stopping { .. }, E::Hold { reason }) => S::Held { since: now, reason },
+            // Also where it is on hold: for another reason.
+            (S::Queued { .. } | S::Held { .. } | S::Stopping { .. }, E::Hold { reason }) => {
+                S::Held { since: now, reason }
+            }
             (S::Queued { .. } | S::Held { .. } | S::Stopping { .. }, E::Cancel { by, reason }) => {
                 S::Cancelled { at: now, by, reason }
             }
@@ -174,6 +177,7 @@ mod tests {
         queued + cancel = cancelled
         queued + succeed = succeeded
         held + release = queued
+        held + hold = held
         held + cancel = cancelled
         held + succeed = succeeded
         starting + launched = running

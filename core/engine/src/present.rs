@@ -119,7 +119,7 @@ impl View {
         let work = shown.model.clone().map_or(PlanWork::Opaque, PlanWork::Model);
         PlanJob {
             capabilities: job.able(),
-            departure: job.departure(None),
+            departure: shown.departure,
             current: shown.allocation.as_ref().map(|held| held.assignment(self.target.as_deref())),
             ..premises.job(job.id, &job.spec, &job.owner, job.submitted_at, work)
         }

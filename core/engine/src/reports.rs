@@ -19,8 +19,8 @@ use headway_types::{
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, SessionId};
-use crate::record::{Checkpoint, NotFiniteLoss};
-use crate::seen::SeenGroup;
+use crate::record::{Checkpoint, JobState, NotFiniteLoss};
+use crate::seen::{SeenGroup, ToldSilence};
 
 /// What the phases of a change of layout in memory begin with.
 const RESHARD: &str = "reshard_";
@@ -130,6 +130,7 @@ impl Engine {
             return self.facts.impossible("a generation of a job that is not kept saved", Some(job), Some(node));
         };
         seen.save_time = Some(duration);
+        self.facts.draft.shown_jobs.insert(job);
         let older = |last: &CheckpointRef| checkpoint.samples_seen <= last.samples_seen;
         if row.checkpoint.as_ref().is_some_and(older) {
             return;
@@ -204,10 +205,18 @@ impl Engine {
     /// Reports that a job's steps have ceased, or never began: once, until the next step.
     pub(crate) fn progress_silent(&mut self, job: JobId) {
         let now = self.facts.now;
+        let at = self.situation();
+        let silence = at.facts.jobs.get(&job).zip(at.seen.jobs.get(&job)).and_then(|(row, seen)| match row.state {
+            JobState::Running { since, generation } => {
+                Some(ToldSilence { generation, since: at.silent_since(since, seen) })
+            }
+            _ => None,
+        });
         let (Some(row), Some(seen)) = (self.facts.jobs.get(&job), self.seen.job_mut(job)) else {
             return self.facts.impossible("nothing is known of a job that prints", Some(job), None);
         };
-        seen.silent_told = Some(row.generation);
+        seen.silence_told = silence;
+        self.facts.draft.shown_jobs.insert(job);
         let (name, field) = (&row.spec.name, row.spec.reads_steps_by());
         let has_stepped = self.facts.live_allocation(row).is_some_and(|one| one.training_at.is_some());
         let message = match (has_stepped, seen.live.reported_at) {

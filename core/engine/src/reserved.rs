@@ -1,28 +1,28 @@
-//! What a reservation costs: the GPUs that it takes from others, and the jobs that have to leave for it.
+//! What a reservation costs: the GPUs that it takes from others, the jobs that have to leave for it, and those that stay.
 
 use headway_planner::leaves_at;
 use headway_types::{GpuCount, JobId, Timestamp};
 
 use crate::record::{Job, Reservation};
-use crate::view::View;
+use crate::view::{JobView, View};
 
 /// What a reservation takes from others, as of the newest batch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReservationCost {
     /// GPUs on its nodes.
     pub gpus: GpuCount,
-    /// Jobs on its nodes that are no members, by the moment at which they begin to leave.
+    /// Jobs on its nodes that are no members, by the moment at which they begin to leave. Some stay.
     pub jobs: Vec<DepartingJob>,
 }
 
-/// A job that will have left when a reservation begins.
+/// A job that holds nodes of a reservation and is no member of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DepartingJob {
     pub job: JobId,
     pub name: String,
     /// All that it holds, also on other nodes.
     pub gpus: GpuCount,
-    /// When it begins to leave, or at the latest ends.
+    /// When it begins to leave, or at the latest ends. For a job that stays: when the reservation begins.
     pub at: Timestamp,
     pub ending: DepartureKind,
 }
@@ -36,6 +36,8 @@ pub enum DepartureKind {
     Saves,
     /// It is stopped and does not save, as far as the scheduler knows.
     Unsaved,
+    /// It must not run twice, so it holds the node until it ends.
+    Stays,
 }
 
 impl View {
@@ -51,22 +53,24 @@ impl View {
                 let held = shown.allocation.as_ref()?;
                 let here = held.placement.slices().iter().any(|slice| of.nodes.contains(&slice.node));
                 let leaves = here && !self.is_member(&shown.job, of) && of.until > self.at;
-                leaves.then(|| self.departing(&shown.job, held.placement.gpus(), of))
+                leaves.then(|| self.departing(shown, held.placement.gpus(), of))
             })
             .collect();
         jobs.sort_by_key(|one| (one.at, one.job));
         ReservationCost { gpus: GpuCount(u32::try_from(gpus).unwrap_or(u32::MAX)), jobs }
     }
 
-    fn departing(&self, job: &Job, gpus: GpuCount, of: &Reservation) -> DepartingJob {
-        let (departure, left) = (job.departure(None), job.time_left(self.at));
+    fn departing(&self, shown: &JobView, gpus: GpuCount, of: &Reservation) -> DepartingJob {
+        let job = &shown.job;
+        let (departure, left) = (shown.departure, job.time_left(self.at));
         let ends_itself = left.is_some_and(|left| self.at + left <= of.from);
-        let ending = match (ends_itself, departure.saves) {
-            (true, _) => DepartureKind::Limit,
-            (false, true) => DepartureKind::Saves,
-            (false, false) => DepartureKind::Unsaved,
+        let ending = match (ends_itself, departure.never, departure.saves) {
+            (true, ..) => DepartureKind::Limit,
+            (false, true, _) => DepartureKind::Stays,
+            (false, false, true) => DepartureKind::Saves,
+            (false, false, false) => DepartureKind::Unsaved,
         };
-        let at = leaves_at(departure, left, self.at, of.from).max(self.at);
+        let at = leaves_at(departure, left, self.at, of.from).unwrap_or(of.from).max(self.at);
         DepartingJob { job: job.id, name: job.spec.name.clone(), gpus, at, ending }
     }
 

@@ -14,6 +14,8 @@ use crate::record::{Availability, Job, JobState};
 
 /// By so much the generation of each job rises that holds nothing: more than any may have begun since the backup.
 const LEAP: u64 = 1_000;
+/// Why a job that must not run twice is on hold after a restore.
+const MAY_HAVE_RUN: &str = "the job may have run since";
 /// Nodes that are named one by one.
 const NAMED: usize = 5;
 
@@ -57,14 +59,21 @@ impl Engine {
         self.seen.restored = Some(backup_of);
     }
 
-    /// A job that waited when the backup was made may have run since. One that must not run twice is put on hold: only
-    /// its owner can tell.
+    /// A job that waited or was on hold when the backup was made may have run since. One that must not run twice is put on
+    /// hold: only its owner can tell. Where it was on hold before, that reason stays in front.
     fn hold_if_it_may_have_run(&mut self, id: JobId, backup_of: Timestamp) {
-        let waits = |job: &&Arc<Job>| job.spec.limits.forbid_restart() && matches!(job.state, JobState::Queued { .. });
-        let Some(name) = self.facts.jobs.get(&id).filter(waits).map(|job| job.spec.name.clone()) else { return };
+        let runs_once = |job: &&Arc<Job>| job.spec.limits.forbid_restart();
+        let Some(job) = self.facts.jobs.get(&id).filter(runs_once) else { return };
+        let before = match &job.state {
+            JobState::Queued { .. } => None,
+            JobState::Held { reason, .. } => reason.clone().filter(|reason| !reason.contains(MAY_HAVE_RUN)),
+            _ => return,
+        };
+        let name = job.spec.name.clone();
+        let before = before.map_or(String::new(), |reason| format!("{reason}; "));
         let age = self.facts.now.since(backup_of).words();
         let reason = format!(
-            "the database was restored from a backup of {age} ago, and the job may have run since; it must not run twice. \
+            "{before}the database was restored from a backup of {age} ago, and {MAY_HAVE_RUN}; it must not run twice. \
              Release it if it has not run, cancel it if it has"
         );
         if self.transition(id, JobEvent::Hold { reason: Some(reason.clone()) }) {

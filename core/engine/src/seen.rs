@@ -67,14 +67,16 @@ pub(crate) struct JobSeen {
     pub rate_told_at: Option<Timestamp>,
     /// Newest wall time per step, as the workers report it.
     pub step_time: Option<Seconds>,
+    /// The time that the newest report of steps covers; `None` for the first, which also covers what came before.
+    pub report_time: Option<Seconds>,
     /// How long the newest checkpoint took, once one is known: steps may pause that long.
     pub save_time: Option<Seconds>,
     /// Set while a move is under way, to measure its downtime.
     pub moving: Option<Moving>,
     /// The newest generation whose start the log told of.
     pub start_told: Option<Generation>,
-    /// The generation of which an event says that it makes no steps; `None` again after its next step.
-    pub silent_told: Option<Generation>,
+    /// The silence of its steps that an event tells of; `None` again after its next step.
+    pub silence_told: Option<ToldSilence>,
     /// The revision of the newest generation whose reshard the log has heard of.
     pub reshard_told: Option<(Generation, u64)>,
     /// The newest event about its loss: when, and whether the loss was not a finite number.
@@ -281,6 +283,14 @@ impl Seen {
     }
 }
 
+/// A generation makes no steps, and an event says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ToldSilence {
+    pub generation: Generation,
+    /// Its newest step, or the moment from which steps were expected.
+    pub since: Timestamp,
+}
+
 /// The kind of command that stray groups are asked about.
 const STOP: &str = "stop";
 
@@ -301,10 +311,11 @@ impl JobSeen {
             batch_held_at: None,
             rate_told_at: None,
             step_time: None,
+            report_time: None,
             save_time: None,
             moving: None,
             start_told: None,
-            silent_told: None,
+            silence_told: None,
             reshard_told: None,
             anomaly_told: None,
             disbelieved_at: None,
@@ -325,6 +336,7 @@ impl JobSeen {
         self.reported = None;
         self.former_layout_since = None;
         self.step_time = None;
+        self.report_time = None;
         self.paces.clear();
         self.slow_nodes.clear();
         self.activity.clear();

@@ -7,6 +7,7 @@ use headway_types::{ArrayId, JobId, NodeId};
 
 use crate::draft::Draft;
 use crate::engine::Engine;
+use crate::record::JobState;
 use crate::view::{ArrayView, JobView, NodeView, View};
 
 impl Engine {
@@ -61,11 +62,15 @@ impl Engine {
             self.view.jobs.remove(&id);
             return;
         };
+        let running = |generation| matches!(job.state, JobState::Running { generation: one, .. } if one == generation);
+        let silence = seen.silence_told.filter(|silence| running(silence.generation));
         let shown = JobView {
             job: job.clone(),
             allocation: self.facts.newest_allocation(job).filter(|one| one.holds()).cloned(),
             model: seen.model.clone(),
             live: seen.live.clone(),
+            departure: job.departure(Some(seen)),
+            silent_since: silence.map(|silence| silence.since),
         };
         self.view.jobs.insert(id, Arc::new(shown));
     }

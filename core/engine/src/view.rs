@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use headway_goodput::{JobModel, Lessons};
+use headway_planner::Departure;
 use headway_types::{
     ArrayId, Generation, Gpu, GpuCount, GpuHealth, GpuSeconds, GpuUuid, JobId, JobStateKind, NodeId, PlanId,
     ProjectRole, ReservationId, Seconds, Term, Timestamp,
@@ -21,7 +22,6 @@ use crate::record::{
 use crate::returning::Returning;
 use crate::rounds::Trouble;
 use crate::seen::LiveNumbers;
-use crate::situation::time::SILENT;
 use crate::takeover::TookOver;
 use crate::terms::Ahead;
 use crate::verdicts::Verdicts;
@@ -170,20 +170,22 @@ pub struct JobView {
     pub allocation: Option<Arc<Allocation>>,
     pub model: Option<Arc<JobModel>>,
     pub live: LiveNumbers,
+    /// How it leaves its GPUs, by what it has shown.
+    pub departure: Departure,
+    /// Since when it makes no steps, once an event says so.
+    pub silent_since: Option<Timestamp>,
 }
 
 impl JobView {
-    /// Returns what is odd about the job's steps, once there were none for long.
+    /// Returns what is odd about the job's steps, as the event `job.progress_silent` found it.
     #[must_use]
     pub fn progress_silent(&self, now: Timestamp) -> Option<StepSilence> {
-        let JobState::Running { since, .. } = self.job.state else { return None };
+        let since = self.silent_since?;
         let held = self.allocation.as_ref()?;
         if held.training_at.is_none() {
-            let field = self.job.spec.reads_steps_by()?;
-            return (now.since(since) >= SILENT).then_some(StepSilence::NeverFound { field });
+            return self.job.spec.reads_steps_by().map(|field| StepSilence::NeverFound { field });
         }
-        let lasting = now.since(self.live.reported_at.filter(|_| self.job.tells_steps(held))?.max(since));
-        (lasting >= SILENT).then_some(StepSilence::Ceased { lasting, step: self.live.step })
+        Some(StepSilence::Ceased { lasting: now.since(since), step: self.live.step })
     }
 }
 

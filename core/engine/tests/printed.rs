@@ -36,6 +36,7 @@ fn the_first_step_says_that_the_pattern_works_and_from_then_on_it_is_judged_by_i
     assert_eq!(cluster.jobs[&job].capabilities, None);
     cluster.steps(job, 64, None);
     assert_eq!(cluster.jobs[&job].capabilities, Some(training(true).reconfigure), "what the specification says");
+    cluster.steps(job, 128, None);
     cluster.pass_beating(590.0, &[0]);
     assert_eq!(cluster.count("job.progress_silent"), 0);
     cluster.pass_beating(6_610.0, &[0]);
@@ -77,6 +78,39 @@ fn a_job_that_falls_silent_is_treated_alike_however_its_steps_are_known() {
         words
     });
     assert_eq!(told[0], told[1]);
+}
+
+/// Steps that are read from output are counted from one line to the next.
+fn printed_line(cluster: &mut Cluster, job: JobId, number: u64, apart: Seconds) {
+    let report = StepReport { duration: apart, steps: 1_000, ..cluster.report_of(job, 64_000 * number) };
+    cluster.report(0, NodeReport::Steps { report: Box::new(report) });
+}
+
+#[test]
+fn a_script_that_prints_a_line_an_epoch_is_not_taken_for_hanging_between_two() {
+    for job in [tuned(), printing(rigid("no training section", 4))] {
+        let has_training = job.training.is_some();
+        let mut cluster = Cluster::new(&[4]);
+        let job = cluster.submit(job);
+        cluster.start(job);
+        // The first line comes at once, before the first epoch.
+        let report = StepReport { steps: 1, ..one_step(job) };
+        cluster.report(0, NodeReport::Steps { report: Box::new(report) });
+        cluster.pass_beating(2_700.0, &[0]);
+        let told = cluster.count("job.progress_silent");
+        assert_eq!(told, 1, "how far apart lines are is not known yet");
+        if has_training {
+            for number in 1..4 {
+                printed_line(&mut cluster, job, number, Seconds(2_700.0));
+                cluster.pass_beating(2_700.0, &[0]);
+            }
+            assert_eq!(cluster.count("job.progress_silent"), told, "now it is");
+        }
+        assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:#?}", cluster.messages);
+        cluster.pass_beating(5_500.0, &[0]);
+        let hung = matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. });
+        assert_eq!(hung, has_training, "{:?}", cluster.state(job));
+    }
 }
 
 fn one_step(job: JobId) -> StepReport {
@@ -146,6 +180,33 @@ fn a_loss_is_lost_until_a_report_that_began_later_has_a_finite_one() {
     let next = report(&cluster, 40, 10, Some(2.4));
     cluster.report(0, next);
     assert_eq!(lost(&cluster), None);
+}
+
+fn silence(cluster: &Cluster, job: JobId) -> Option<StepSilence> {
+    let view = cluster.engine.view();
+    view.jobs[&job].progress_silent(view.at)
+}
+
+#[test]
+fn a_job_is_shown_as_silent_when_an_event_says_so_and_not_before() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(tuned());
+    cluster.start(job);
+    // A step takes a minute, so twenty minutes without one are nothing unusual.
+    let report = StepReport { duration: Seconds(60.0), ..cluster.report_of(job, 64) };
+    cluster.report(0, NodeReport::Steps { report: Box::new(report) });
+    cluster.pass_beating(1_150.0, &[0]);
+    assert_eq!((silence(&cluster, job), cluster.count("job.progress_silent")), (None, 0));
+    cluster.disconnect(0);
+    cluster.pass(100.0);
+    assert_eq!((silence(&cluster, job), cluster.count("job.progress_silent")), (None, 0), "its node is out of reach");
+    cluster.register(inventory(0, 4), vec![cluster.status(job, cluster.jobs[&job].generation, GroupPhase::Running)]);
+    cluster.pass_beating(100.0, &[0]);
+    assert_eq!(cluster.count("job.progress_silent"), 1);
+    let Some(StepSilence::Ceased { lasting, .. }) = silence(&cluster, job) else {
+        panic!("{:?}", silence(&cluster, job))
+    };
+    assert!(lasting.0 > 1_200.0, "{lasting:?}");
 }
 
 #[test]

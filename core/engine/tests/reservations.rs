@@ -2,10 +2,10 @@
 
 use headway_engine::event::{Ends, Request, ReservationRequest};
 use headway_engine::record::{JobState, StopCause};
-use headway_engine::{Refusal, Reply};
+use headway_engine::{DepartureKind, Refusal, Reply};
 use headway_types::{GroupOutcome, JobId, Seconds, StopMode};
 
-use crate::harness::{Cluster, elastic, inventory, node_id, of, rigid};
+use crate::harness::{Cluster, answer, elastic, inventory, node_id, of, rigid};
 
 fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> ReservationRequest {
     ReservationRequest {
@@ -197,6 +197,77 @@ fn a_job_that_must_not_run_twice_starts_before_a_reservation_only_with_a_limit_t
     spec.limits.time = Some(Seconds(1_000.0));
     let brief = cluster.submit(spec);
     assert!(starts(&cluster, brief), "{:#?}", cluster.messages);
+}
+
+#[test]
+fn a_grant_that_comes_too_late_for_a_jobs_limit_is_not_made() {
+    for once in [false, true] {
+        let mut cluster = reserved_in(200.0);
+        let mut brief = rigid("brief", 4);
+        brief.limits.time = Some(Seconds(160.0));
+        brief.limits.restartable = once.then_some(false);
+        brief.limits.max_restarts = 0;
+        let (jobs, round) = cluster.submit_unplanned(vec![brief]);
+        let plan = cluster.plan(&round);
+        assert!(plan.assignments.contains_key(&jobs[0]), "when the round began it fitted");
+        cluster.pass_beating(15.0, &[0]);
+        cluster.feed(answer(&round, plan));
+        cluster.pass_beating(5.0, &[0]);
+        assert!(matches!(cluster.state(jobs[0]), JobState::Queued { .. }), "it would be killed, or overstay");
+        cluster.pass_beating(14_400.0, &[0]);
+        assert!(starts(&cluster, jobs[0]), "when the reservation is over: {:#?}", cluster.messages);
+    }
+}
+
+/// A job that must not run twice on the only node, which is reserved afterwards.
+fn overstaying() -> (Cluster, JobId, ReservationRequest) {
+    let mut cluster = Cluster::new(&[4]);
+    let mut once = elastic("once", 4);
+    once.limits.restartable = Some(false);
+    once.limits.max_restarts = 0;
+    let job = cluster.submit(once);
+    cluster.start(job);
+    cluster.declare(job);
+    let reservation = for_prod("r9", 1_000.0, 20_000.0, &cluster);
+    (cluster, job, reservation)
+}
+
+#[test]
+fn whoever_reserves_a_node_is_told_of_a_job_that_must_not_run_twice_and_stays() {
+    let (mut cluster, job, reservation) = overstaying();
+    let Reply::Reservation(made) = cluster.request(Request::Reserve { reservation }) else { panic!() };
+    let cost = cluster.engine.view().reservation_cost(&made);
+    let told: Vec<_> = cost.jobs.iter().map(|one| (one.job, one.ending, one.at)).collect();
+    assert_eq!(told, [(job, DepartureKind::Stays, made.from)]);
+}
+
+#[test]
+fn a_job_that_must_not_run_twice_is_never_said_to_leave_for_a_reservation() {
+    let (mut cluster, job, reservation) = overstaying();
+    cluster.request(Request::Reserve { reservation });
+    cluster.pass_beating(2_000.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:#?}", cluster.messages);
+    let rounds: Vec<_> = cluster.plans.values().map(|plan| plan.plan.trigger.as_str()).collect();
+    assert!(rounds.iter().all(|trigger| !trigger.contains("has to leave")), "{rounds:#?}");
+    let told = format!("{:?}", cluster.engine.view().verdict(job));
+    assert!(told.contains("it must not run twice, so it stays there until it ends"), "{told}");
+}
+
+#[test]
+fn what_a_reservation_costs_counts_with_the_saves_that_were_seen() {
+    let mut cluster = Cluster::new(&[4]);
+    let mut patient = elastic("saves", 4);
+    patient.training.as_mut().unwrap().checkpoint.grace = Seconds(3_000.0);
+    let job = cluster.submit(patient);
+    cluster.start(job);
+    cluster.declare(job);
+    let generation = cluster.jobs[&job].generation;
+    cluster.checkpoint(job, generation, 320);
+    let reservation = for_prod("r9", 4_000.0, 20_000.0, &cluster);
+    let Reply::Reservation(made) = cluster.request(Request::Reserve { reservation }) else { panic!() };
+    let at = cluster.engine.view().reservation_cost(&made).jobs[0].at;
+    assert!(at > made.from - Seconds(600.0), "a save takes seconds: {}", made.from.since(at).words());
+    assert_eq!(cluster.wake_at.map(|wakes| wakes <= at), Some(true));
 }
 
 #[test]

@@ -201,6 +201,39 @@ fn after_a_restore_its_owner_says_whether_it_has_run() {
     assert!(matches!(cluster.state(job), JobState::Starting { .. }), "{:?}", cluster.state(job));
 }
 
+#[test]
+fn after_a_restore_a_job_that_waits_can_be_held_again() {
+    let mut cluster = Cluster::new(&[4]);
+    cluster.restart();
+    let job = cluster.submit(once(rigid("one", 4)));
+    cluster.restored = Some(cluster.now - Seconds(600.0));
+    cluster.restart();
+    cluster.request(Request::Release { job });
+    assert!(matches!(cluster.state(job), JobState::Queued { .. }), "its node is not back");
+    cluster.request(Request::Hold { job, reason: Some("later".into()) });
+    assert!(matches!(cluster.state(job), JobState::Held { .. }), "{:?}", cluster.state(job));
+}
+
+#[test]
+fn a_job_that_was_on_hold_in_a_backup_may_have_run_since_as_well() {
+    let mut cluster = Cluster::new(&[4]);
+    cluster.restart();
+    let job = cluster.submit(once(rigid("one", 4)));
+    cluster.request(Request::Hold { job, reason: Some("the data is not there".into()) });
+    let held = cluster.count("job.held");
+    for _ in 0..2 {
+        cluster.restored = Some(cluster.now - Seconds(600.0));
+        cluster.restart();
+        let JobState::Held { reason: Some(reason), .. } = cluster.state(job) else {
+            panic!("{:?}", cluster.state(job))
+        };
+        assert!(reason.contains("the job may have run since"), "{reason}");
+    }
+    let JobState::Held { reason: Some(reason), .. } = cluster.state(job) else { panic!("{:?}", cluster.state(job)) };
+    assert_eq!(reason.matches("the job may have run since").count(), 1, "{reason}");
+    assert_eq!(cluster.count("job.held"), held + 2);
+}
+
 /// A script on all GPUs, and jobs that want them: one of the highest priority, and one that is elastic.
 fn crowded(script: JobSpec) -> (Cluster, JobId, [JobId; 2]) {
     let mut cluster = Cluster::new(&[4]);

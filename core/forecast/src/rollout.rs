@@ -81,9 +81,12 @@ impl World {
                 (job.claim.waited, job.claim.ran) = (Seconds(0.0), Seconds(0.0));
             }
             job.current = next;
-            if !matches!(job.freedom, Freedom::Settled { .. }) {
-                job.freedom = Freedom::Free;
-            }
+            job.freedom = match (&job.freedom, &job.current) {
+                // Where it has started it stays until it ends.
+                (_, Some(_)) if job.departure.never => Freedom::Fixed { reason: "it must not run twice".into() },
+                (Freedom::Settled { .. }, _) => continue,
+                _ => Freedom::Free,
+            };
         }
     }
 

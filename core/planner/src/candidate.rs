@@ -157,9 +157,10 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         batch_change = change;
     }
     let sizes = sizes(&maker, &ways);
-    // A settled job that can stay has no other place to go: it keeps what it has, or gives it up to what is owed.
-    let settled =
-        matches!(job.freedom, Freedom::Settled { .. }) && !candidates.get(incumbent).is_some_and(|one| one.stays);
+    // A settled job that can stay has no other place to go: it keeps what it has, or gives it up to what is owed. One that
+    // must leave has to start again anyway, so it may go to any place.
+    let can_stay = candidates.get(incumbent).is_some_and(|one| one.stays);
+    let settled = can_stay && matches!(job.freedom, Freedom::Settled { .. });
     if !fixed && !settled {
         candidates.extend(ways.into_iter().filter_map(|way| maker.place(way)));
     }

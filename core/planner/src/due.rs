@@ -3,9 +3,10 @@
 //! and until then others start only what ends by that moment or takes nothing that it will need (EASY backfilling, Lifka
 //! 1995). Nobody that runs is stopped for a peer, unless it has had its turn.
 //!
-//! A wait is measured by the work that already waited when the job began to wait. Jobs that arrive later never lengthen
-//! it, and it only shrinks as the older work is done. So a job that is due stays due until it starts, and no state has
-//! to survive from round to round.
+//! The wait after which a job is due is measured by the work that waits in front of it: that of jobs which have waited
+//! longer. Jobs that arrive later never lengthen it, and it shrinks as the older work is done. It grows only when nodes
+//! drain or are lost, or when the estimates of the older jobs' work rise: then a job that was due may wait again. No
+//! state survives from round to round.
 //!
 //! The promise is made to the first due job that finds no room. Older due jobs that start at once are counted into the
 //! promised moment. A job without a known end may not start on what is promised, since it may never give it back.
@@ -173,7 +174,7 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> Option<(usi
             served.insert(job);
             continue;
         }
-        let promises = ways().filter_map(|way| earliest(round, options, &witness, &served, way));
+        let promises = ways().filter_map(|way| earliest(round, options, &witness, way));
         // What will never have room keeps nothing from those after it.
         if let Some((after, wanted)) = promises.min_by(|a, b| a.0.total_cmp(&b.0)) {
             return Some((job, Promise { after: Seconds(after), wanted, served }));
@@ -187,13 +188,12 @@ fn is_beyond(round: &Round<'_>, way: &Candidate) -> bool {
     way.uses.iter().any(|part| part.amount > round.rows.capacity[part.row as usize].max(0))
 }
 
-/// The earliest moment at which a way to run finds room, and what it then takes, if jobs that run end as expected and
-/// the served ones start now.
+/// The earliest moment at which a way to run finds room, and what it then takes, if jobs that run end as expected, the
+/// served ones start now, and those that make room for them have given it.
 fn earliest(
     round: &Round<'_>,
     options: &[Options<'_>],
     witness: &Witness<'_, '_>,
-    served: &BTreeSet<usize>,
     way: &Candidate,
 ) -> Option<(f64, Vec<Use>)> {
     let rows = &round.rows;
@@ -202,8 +202,7 @@ fn earliest(
     let mut used = vec![0_i64; rows.capacity.len()];
     let mut ends = Vec::new();
     for (job, of) in options.iter().enumerate() {
-        let at = if served.contains(&job) { witness.chosen(job) } else { of.incumbent };
-        let then = &of.candidates[at];
+        let then = &of.candidates[witness.chosen(job)];
         then.uses.iter().for_each(|part| used[part.row as usize] += part.amount);
         if then.gpus > GpuCount(0) {
             ends.push((ends_after(round, of.job, then), &then.uses[..]));

@@ -66,7 +66,7 @@ pub use check::{PlanError, WrongField, check_rows, check_settings};
 pub use claim::{Bounds, Claim, Needs, Spread};
 pub use curves::CurveCache;
 pub use due::makes_due;
-pub use ending::{Departure, leaves_at, next_departure};
+pub use ending::{Departure, leaves_at, may_start_unsaved, next_departure};
 pub use force::Force;
 pub use input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 pub use named::{Misnamed, name_gpu_type, name_gpu_types};

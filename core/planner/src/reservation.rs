@@ -115,7 +115,7 @@ mod tests {
     }
 
     fn saving(number: u32, gpus: u32) -> PlanJob {
-        PlanJob { departure: Departure { saves: true, takes: Seconds(60.0) }, ..rigid(number, gpus) }
+        PlanJob { departure: Departure { saves: true, never: false, takes: Seconds(60.0) }, ..rigid(number, gpus) }
     }
 
     /// The first node is reserved in so many seconds, for so many.

@@ -32,8 +32,8 @@ impl Departure {
     #[must_use]
     pub fn of_spec(spec: &JobSpec) -> Self {
         let speaks = spec.training().is_some() && spec.reads_steps_by().is_none();
-        let saves = speaks && !spec.limits.forbid_restart();
-        Self { saves, takes: spec.checkpoint_policy().grace + spec.role().run.hooks.after() }
+        let never = spec.limits.forbid_restart();
+        Self { saves: speaks && !never, never, takes: spec.checkpoint_policy().grace + spec.role().run.hooks.after() }
     }
 }
 

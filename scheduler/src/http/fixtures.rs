@@ -9,6 +9,7 @@ use headway_engine::record::{
 };
 use headway_engine::view::{ArrayView, JobView, NodeView, View};
 use headway_engine::{LiveNumbers, Verdicts};
+use headway_planner::Departure;
 use headway_types::spec::{BatchRange, Training, Work};
 use headway_types::{
     ArrayId, Capabilities, Configuration, Generation, GpuCount, GpuHealth, GpuUuid, IdSource, JobId, JobSpec, Layout,
@@ -74,7 +75,14 @@ pub fn running() -> View {
         progress: Tokens(1_000.0),
         ..LiveNumbers::default()
     };
-    let live = JobView { job: Arc::new(record), allocation: Some(Arc::new(allocation)), model: None, live };
+    let live = JobView {
+        job: Arc::new(record),
+        allocation: Some(Arc::new(allocation)),
+        model: None,
+        live,
+        departure: Departure::default(),
+        silent_since: None,
+    };
     let held = BTreeMap::from([(gpu(0), (job_id(), generation)), (gpu(1), (job_id(), generation))]);
     let shown = NodeView { node: Arc::new(node()), heard_at: Some(NOW), connected: true, held };
     View {

@@ -49,9 +49,28 @@ async fn where_memory_is_bounded_a_job_has_its_gpus_share_of_it() {
 }
 
 #[tokio::test]
+async fn an_agent_that_runs_jobs_of_one_owner_alone_starts_nothing_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = AgentConfig { allow_others: false, ..fixture::config(dir.path(), 1) };
+    let agent = Agent::start_with(dir.path(), config);
+    let mut order = agent.order(&dir, 1, "echo ran");
+    order.owner = "somebody-else".into();
+    agent.command(AgentCommand::Prepare { order: Box::new(order.clone()) }).await;
+    let outcome = agent.ended().await;
+    let refused = |fault: &Fault| fault.blame == Blame::Infrastructure && fault.message.contains("--allow-others");
+    assert!(matches!(&outcome, GroupOutcome::NotStarted { fault } if refused(fault)), "{outcome:?}");
+    assert!(!dir.path().join("checkpoints").exists(), "nothing ran, not even the checks");
+
+    let account = agent.inventory.now().account.clone().unwrap();
+    let own = LaunchOrder { generation: Generation(2), owner: account.user, ..order };
+    agent.launch(&own).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+}
+
+#[tokio::test]
 async fn workers_of_an_agent_of_root_are_their_owners() {
     let dir = tempfile::tempdir().unwrap();
-    if let Err(error) = Users::new(RunAs::Owner, LEAST_UID) {
+    if let Err(error) = Users::new(RunAs::Owner, false, LEAST_UID) {
         assert!(matches!(error, crate::AgentError::RunAs { .. }), "{error}");
         return;
     }
@@ -148,7 +167,7 @@ impl TwoUsers {
     fn start() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let users = ["nobody", "daemon"].map(|name| nix::unistd::User::from_name(name).unwrap());
-        let (Ok(_), [Some(nobody), Some(daemon)]) = (Users::new(RunAs::Owner, 1), users) else {
+        let (Ok(_), [Some(nobody), Some(daemon)]) = (Users::new(RunAs::Owner, false, 1), users) else {
             skip("this agent cannot run jobs as two users");
             return None;
         };

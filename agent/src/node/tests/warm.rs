@@ -122,7 +122,7 @@ async fn a_warm_worker_of_an_agent_of_root_is_its_owners() {
     let dir = tempfile::tempdir().unwrap();
     // An interpreter that everybody may use.
     let python = "/usr/bin/python3";
-    if Users::new(RunAs::Owner, LEAST_UID).is_err() || !Path::new(python).exists() {
+    if Users::new(RunAs::Owner, false, LEAST_UID).is_err() || !Path::new(python).exists() {
         return;
     }
     std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();

@@ -46,7 +46,10 @@ impl Engine {
         let before = known.as_ref().map_or(&[][..], |node| &node.inventory.conditions);
         self.tell_conditions(id, &inventory.name, before, &inventory.conditions);
         let rebooted = known.as_ref().is_some_and(|node| node.boot != inventory.boot);
-        let news = rebooted || known.as_ref().is_none_or(|node| node.availability != Availability::Available);
+        // Jobs that wait may go there now, and those that were to go there may not.
+        let takes_others = known.as_ref().is_some_and(|node| node.inventory.account != inventory.account);
+        let available = known.as_ref().is_some_and(|node| node.availability == Availability::Available);
+        let news = rebooted || takes_others || !available;
         let listed = self.take_in(id, session, known.as_deref(), inventory, groups);
         if rebooted {
             if known.is_some_and(|node| node.policy == NodePolicy::Schedulable) {

@@ -45,7 +45,9 @@ impl Engine {
         let fresh = report.samples_seen.saturating_sub(seen.live.samples_seen);
         // Also a script that went back to an earlier point of its own is alive.
         seen.live.reported_at = Some(self.facts.now);
-        seen.silent_told = None;
+        if seen.silence_told.take().is_some() {
+            self.facts.draft.shown_jobs.insert(job);
+        }
         if fresh == Sequences(0) && !first {
             return;
         }
@@ -68,6 +70,7 @@ impl Engine {
             self.facts.unsettled = true;
         }
         seen.step_time = Some(Seconds(report.duration.0 / f64::from(report.steps)));
+        seen.report_time = (!first).then_some(report.duration);
         let has_recovered = row.not_finite_loss.is_some_and(|lost| lost.is_over(&report));
         let reached = seen.live.left(row) == Some(Tokens(0.0));
         let noise_scale = seen.live.noise_scale;

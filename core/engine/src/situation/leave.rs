@@ -64,10 +64,11 @@ impl<'a> Situation<'a> {
     /// A job that must leave for no defect but because an operator drains its nodes may stay until the deadline he gave,
     /// as long as it has nowhere else to go.
     pub fn may_linger(self, allocation: &Allocation) -> bool {
+        let job = self.facts.jobs.get(&allocation.job);
         let mut drained = false;
         for slice in allocation.placement.slices() {
             let Some(node) = self.facts.nodes.get(&slice.node) else { return false };
-            if self.is_kept_off(allocation.job, std::iter::once(slice.node)) {
+            if job.is_some_and(|job| self.shut_out(job, slice.node).is_some()) {
                 return false;
             }
             let broken = |uuid: &GpuUuid| {
@@ -104,9 +105,16 @@ impl<'a> Situation<'a> {
         of.jobs.contains(&job.id) || of.users.contains(&job.owner) || project()
     }
 
-    /// Whether a reservation keeps some queued job from what its target gives it.
-    pub fn is_kept_off(self, job: JobId, nodes: impl Iterator<Item = NodeId>) -> bool {
+    /// Returns whether some queued job may not start on what its target gives it: a node is reserved for others, or has come
+    /// to run jobs as an account that does not take those of the job's owner.
+    pub fn is_kept_off(self, job: JobId, mut nodes: impl Iterator<Item = NodeId>) -> bool {
         let Some(job) = self.facts.jobs.get(&job) else { return false };
-        !self.facts.reservations.is_empty() && nodes.into_iter().any(|node| self.shut_out(job, node).is_some())
+        nodes.any(|node| self.is_of_others(job, node) || self.may_not_start_on(job, node))
+    }
+
+    /// Returns whether a node runs all jobs as an account that does not take those of the job's owner.
+    fn is_of_others(self, job: &Job, node: NodeId) -> bool {
+        let account = self.facts.nodes.get(&node).and_then(|node| node.inventory.account.as_ref());
+        account.is_some_and(|account| !account.takes(&job.owner))
     }
 }

@@ -10,7 +10,10 @@ use crate::seen::JobSeen;
 
 /// After so long without a step an event says so: its script hangs, saves for long, or the pattern is wrong by which its
 /// output is read.
-pub(crate) const SILENT: Seconds = Seconds(600.0);
+const SILENT: Seconds = Seconds(600.0);
+/// A job is not taken for silent before it has been quiet for so many times what its newest report of steps covers: a
+/// script may print one line an epoch.
+const REPORTS_MISSED: f64 = 3.0;
 
 impl Situation<'_> {
     /// When a node's lease runs out, while it has one.
@@ -82,18 +85,21 @@ impl Situation<'_> {
         let JobState::Running { since, generation } = job.state else { return None };
         let has_stepped = allocation.training_at.is_some();
         let is_watched = job.spec.reads_steps_by().is_some() || (has_stepped && job.tells_steps(allocation));
-        let is_told = seen.silent_told == Some(generation);
+        let is_told = seen.silence_told.is_some_and(|silence| silence.generation == generation);
         let near = |slice: &NodeSlice| self.seen.connected(slice.node);
         if !is_watched || is_told || !allocation.placement.slices().iter().all(near) {
             return None;
         }
-        let begin = since.max(self.seen.listening_since);
-        if !has_stepped {
-            return Some(begin + SILENT);
-        }
         let steps = seen.step_time.map_or(0.0, |step| self.facts.config.hang_steps * step.0);
-        let last = seen.live.reported_at.map_or(begin, |at| at.max(begin));
-        Some(last + Seconds(SILENT.0.max(steps)))
+        let between_reports = seen.report_time.map_or(0.0, |time| REPORTS_MISSED * time.0);
+        let patience = if has_stepped { SILENT.0.max(steps).max(between_reports) } else { SILENT.0 };
+        Some(self.silent_since(since, seen) + Seconds(patience))
+    }
+
+    /// Returns the moment since which a job that has run since `running_since` has made no step, as far as this leader knows.
+    pub fn silent_since(self, running_since: Timestamp, seen: &JobSeen) -> Timestamp {
+        let begin = running_since.max(self.seen.listening_since);
+        seen.live.reported_at.map_or(begin, |at| at.max(begin))
     }
 
     /// The node that reports the job's steps.
@@ -105,11 +111,12 @@ impl Situation<'_> {
         }
     }
 
-    /// When a running job will count as hung; `None` for jobs that do not tell of their steps, and while the node that
-    /// tells is out of reach.
+    /// When a running job will count as hung; `None` for jobs that do not tell of their steps or have no `training` section,
+    /// and while the node that tells is out of reach. Without the section nothing says how often a script prints a step: it
+    /// may be once in hours, so only `limits.stall_after` judges it.
     pub fn hung_at(self, job: &Job, seen: &JobSeen, allocation: &Allocation) -> Option<Timestamp> {
         let JobState::Running { since, .. } = job.state else { return None };
-        if !job.tells_steps(allocation) {
+        if job.spec.training().is_none() || !job.tells_steps(allocation) {
             return None;
         }
         let reporter = self.step_reporter(job, allocation);
@@ -119,13 +126,19 @@ impl Situation<'_> {
         }
         let config = &self.facts.config;
         let quiet_from = since.max(self.seen.listening_since).max(teller.registered_at);
-        let known = seen.step_time.filter(|_| allocation.training_at.is_some()).zip(seen.save_time);
         let last = seen.live.reported_at.map_or(quiet_from, |at| at.max(quiet_from));
-        let Some((step, save)) = known else {
+        let step = seen.step_time.filter(|_| allocation.training_at.is_some());
+        let steps = step.map_or(0.0, |step| config.hang_steps * step.0);
+        let patience = match seen.save_time.filter(|_| step.is_some()) {
+            Some(save) => config.hang_floor.0.max(steps) + 2.0 * save.0,
             // How long a first step or a first save takes is not known yet.
-            return Some(last + config.first_step_deadline);
+            None => {
+                // How far apart lines are is known with the second.
+                let prints = job.spec.reads_steps_by().is_some();
+                let report_time = if prints { seen.report_time? } else { seen.report_time.unwrap_or_default() };
+                config.first_step_deadline.0.max(steps).max(REPORTS_MISSED * report_time.0)
+            }
         };
-        let patience = config.hang_floor.0.max(config.hang_steps * step.0) + 2.0 * save.0;
         Some(last + Seconds(patience))
     }
 }

@@ -126,6 +126,19 @@ fn the_same_seed_sees_the_same_future() {
 }
 
 #[test]
+fn nobody_is_expected_to_start_on_what_a_job_that_must_not_run_twice_holds() {
+    let jobs = vec![job(1, 8, Some(3_600_000.0)), job(2, 8, Some(1e5))];
+    let effort = || Effort { samples: 200, ..Effort::default() };
+    let mut round = round(jobs.clone(), Some(600.0));
+    let (_, in_its_turn, _) = seconds(&forecast(&round, effort()), &jobs[1]);
+    assert!(in_its_turn < 3_600.0, "the first has had its turn by then: {in_its_turn}");
+    round.0.jobs[0].departure.never = true;
+    round.0.jobs[0].freedom = Freedom::Fixed { reason: "it must not run twice".into() };
+    let (_, after_its_end, _) = seconds(&forecast(&round, effort()), &jobs[1]);
+    assert!((30_000.0..42_000.0).contains(&after_its_end), "{after_its_end}");
+}
+
+#[test]
 fn a_job_that_a_reservation_keeps_out_starts_when_it_is_over() {
     let jobs = vec![job(1, 4, Some(1e9)), job(2, 4, Some(1e5))];
     let (mut input, _) = round(jobs.clone(), None);
@@ -142,7 +155,7 @@ fn a_job_that_a_reservation_keeps_out_starts_when_it_is_over() {
 
 #[test]
 fn a_job_that_saves_is_expected_on_a_node_before_it_is_reserved() {
-    let saves = headway_planner::Departure { saves: true, takes: Seconds(60.0) };
+    let saves = headway_planner::Departure { saves: true, never: false, takes: Seconds(60.0) };
     // The second starts when the first ends after an hour, five hours before the reservation.
     let second = PlanJob { departure: saves, ..job(2, 8, Some(1e5)) };
     let jobs = vec![PlanJob { departure: saves, ..job(1, 8, Some(360_000.0)) }, second];

@@ -216,7 +216,7 @@ fn a_time_limit_is_tried_where_a_reservation_closes_nodes_to_a_job_without_one()
     let limit = Supposition::TimeLimit { job: job_id(1), limit: Seconds(14_400.0) };
     let answer = asked(&input, &Question::suppose(limit));
     assert!(answer.possible && answer.gpus == Some(GpuCount(2)), "{}", answer.answer);
-    input.jobs[0].departure = Departure { saves: true, takes: Seconds(60.0) };
+    input.jobs[0].departure = Departure { saves: true, never: false, takes: Seconds(60.0) };
     assert!(planned(&input).assignments.contains_key(&job_id(1)), "a job that saves needs no limit");
 }
 

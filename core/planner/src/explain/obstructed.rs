@@ -124,7 +124,9 @@ pub(super) fn before_reservations(round: &Round<'_>, job: &PlanJob, by: &[Closed
     let now = round.input.now;
     let last = by.iter().map(|one| one.from).max().filter(|from| *from > now)?;
     let limit = ending::longest_limit(job, now, last)?;
-    let why = if job.departure.saves {
+    let why = if job.departure.never {
+        "it must not run twice, so it never leaves before its end"
+    } else if job.departure.saves {
         "too little time is left to start, work, save and leave"
     } else {
         "the scheduler does not know that it saves when it is asked to stop"

@@ -59,13 +59,16 @@ impl Account<'_> {
         let ends = nodes.filter_map(|node| Some((node, round.end_of(of, round.cluster.class_of(node))?)));
         let (node, next) = ends.min_by_key(|(_, one)| one.from)?;
         let now = round.input.now;
-        let at = leaves_at(of.departure, of.bounds.time_left, now, next.from);
         let how = if ends_before(of.bounds.time_left, now, next.from) {
             "its time limit ends it before".to_owned()
-        } else if of.departure.saves {
-            format!("it saves and leaves in {}", span(at.since(now)))
         } else {
-            format!("if it still runs in {}, it is stopped, perhaps without saving", span(at.since(now)))
+            match leaves_at(of.departure, of.bounds.time_left, now, next.from) {
+                None => "it must not run twice, so it stays there until it ends".to_owned(),
+                Some(at) if of.departure.saves => format!("it saves and leaves in {}", span(at.since(now))),
+                Some(at) => {
+                    format!("if it still runs in {}, it is stopped, perhaps without saving", span(at.since(now)))
+                }
+            }
         };
         let (name, closed) = (&round.cluster.nodes[node].name, Closed::new(next).in_words(now));
         Some(reason(ReasonCode::Reserved, false, format!("node {name} is reserved: {closed}; {how}")))

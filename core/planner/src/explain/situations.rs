@@ -5,11 +5,14 @@ use std::fmt::Write as _;
 
 use headway_types::example::llama2_7b;
 use headway_types::spec::{NodeResources, Priority, Work};
-use headway_types::{Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, NodeAccount, Objective, Plan, Seconds, Tokens};
+use headway_types::{
+    Bytes, GpuCount, GpuSeconds, GpuType, ModelShape, NodeAccount, NodeSlice, Objective, Placement, Plan, Seconds,
+    Tokens,
+};
 
 use crate::builder::{NOW, after, job, job_id, model_of, node, project, reservation, rigid, round};
 use crate::curves::CurveCache;
-use crate::ending::Departure;
+use crate::ending::{Departure, next_departure};
 use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::laws::sites::{labelled, of_project, row};
 use crate::policy::PowerCap;
@@ -182,7 +185,7 @@ fn reserved_in(hours: f64, jobs: Vec<PlanJob>) -> PlanInput {
 }
 
 fn saving(number: u32) -> PlanJob {
-    PlanJob { departure: Departure { saves: true, takes: Seconds(120.0) }, ..rigid(number, 4) }
+    PlanJob { departure: Departure { saves: true, never: false, takes: Seconds(120.0) }, ..rigid(number, 4) }
 }
 
 #[test]
@@ -190,6 +193,20 @@ fn a_reservation_that_begins_later_is_named_with_what_would_help() {
     let opaque = account(&reserved_in(5.0, vec![rigid(1, 4)]), 1);
     let too_late = account(&reserved_in(0.1, vec![saving(1)]), 1);
     insta::assert_snapshot!(format!("{opaque}\n{too_late}"));
+}
+
+#[test]
+fn a_job_that_must_not_run_twice_is_never_said_to_leave_for_a_reservation() {
+    let once = |number| PlanJob { departure: Departure { never: true, ..saving(1).departure }, ..rigid(number, 4) };
+    let waits = account(&reserved_in(5.0, vec![once(1)]), 1);
+    assert!(waits.contains("it must not run twice, so it never leaves before its end"), "{waits}");
+    let mut runs = reserved_in(5.0, vec![once(1)]);
+    let slice = NodeSlice { node: runs.nodes[0].node, gpus: runs.nodes[0].gpus.clone() };
+    runs.jobs[0].current = Some(crate::builder::bare(Placement::try_new(vec![slice]).unwrap()));
+    let told = account(&runs, 1);
+    assert!(told.contains("it must not run twice, so it stays there until it ends"), "{told}");
+    assert!(!told.contains("it is stopped"), "{told}");
+    assert_eq!(next_departure(&runs), None);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use headway_types::{Bytes, GpuCount, GpuUuid, JobVerdict, NodeSlice, Placement, 
 use proptest::prelude::*;
 
 use super::rounds::{AnyRound, any_round};
-use super::{options, planned, possible};
+use super::{Rights, options, planned, possible};
 use crate::builder::{job_id, node, project, rigid, round};
 use crate::cluster::Cluster;
 use crate::input::{Freedom, PlanInput, PlanJob};
@@ -124,6 +124,22 @@ proptest! {
                 prop_assert!(worth_more || plan.assignments.contains_key(&job.job), "{} has had no turn", job.name);
             }
         }
+    }
+
+    #[test]
+    fn what_makes_room_for_one_due_job_is_not_waited_for_by_the_next(hours in 5u32..48) {
+        let mut input = crowded(&[8]);
+        input.jobs[0].bounds.time_left = Some(Seconds(3_600.0 * f64::from(hours)));
+        input.jobs[0].claim.ran = input.policy.turn;
+        let (mut first, mut second) = (rigid(2, 4), rigid(3, 8));
+        first.bounds.time_left = Some(Seconds(3_600.0));
+        first.claim.waited = Seconds(50_000.0);
+        second.claim.waited = Seconds(40_000.0);
+        input.jobs.extend([first, second]);
+        prop_assert!(planned(&input).assignments.contains_key(&job_id(2)));
+        let promised = Rights::of(&input).promised;
+        // The first of them starts in 30 s and ends after an hour, and the node is free then.
+        prop_assert_eq!(promised, Some((job_id(3), Seconds(3_630.0))));
     }
 
     #[test]

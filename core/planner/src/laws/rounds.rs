@@ -106,7 +106,7 @@ fn claimed(job: PlanJob) -> impl Strategy<Value = PlanJob> {
             job.bounds.budget_left = budget.map(GpuSeconds);
             job.bounds.time_left = time.map(Seconds);
             let takes = [0.0, 60.0, 600.0, 1e5][usize::from(priority % 4)];
-            job.departure = Departure { saves: takes > 0.0, takes: Seconds(takes) };
+            job.departure = Departure { saves: takes > 0.0, never: false, takes: Seconds(takes) };
             job
         },
     )

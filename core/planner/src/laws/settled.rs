@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::planned;
 use super::rounds::{AnyRound, any_round};
-use crate::builder::{bare, job_id, node, project, rigid, round};
+use crate::builder::{NOW, bare, job, job_id, node, project, reservation, rigid, round};
 use crate::input::{Freedom, PlanInput, PlanJob};
 
 fn settle(job: &mut PlanJob) {
@@ -28,6 +28,11 @@ fn is_usable(input: &PlanInput, job: &PlanJob) -> bool {
         let node = input.nodes.iter().find(|node| node.node == slice.node);
         node.is_some_and(|node| !node.draining && slice.gpus.iter().all(|gpu| node.gpus.contains(gpu)))
     })
+}
+
+fn is_on_reserved_nodes(input: &PlanInput, job: &PlanJob) -> bool {
+    let mut slices = job.current.iter().flat_map(|current| current.placement.slices());
+    slices.any(|slice| input.reservations.iter().any(|one| one.nodes.contains(&slice.node)))
 }
 
 fn placement_of(plan: &Plan, job: JobId) -> Option<&Placement> {
@@ -63,6 +68,63 @@ proptest! {
             let held = job.current.as_ref().map(|current| &current.placement);
             prop_assert_eq!(placement_of(&plan, job.job), held, "{} lost its GPUs", &job.name);
         }
+    }
+
+    #[test]
+    fn a_settled_job_that_can_stay_keeps_its_gpus_or_has_none(
+        AnyRound(input) in any_round(7), settled in proptest::collection::vec(any::<bool>(), 7),
+    ) {
+        let mut input = PlanInput { forced: Vec::new(), ..input };
+        input.jobs.iter_mut().zip(settled).filter(|(_, settled)| *settled).for_each(|(job, _)| settle(job));
+        let plan = planned(&input);
+        let can_stay = |job: &&PlanJob| {
+            let is_settled = matches!(job.freedom, Freedom::Settled { .. });
+            is_settled && is_usable(&input, job) && !is_on_reserved_nodes(&input, job)
+        };
+        for job in input.jobs.iter().filter(can_stay) {
+            let now = placement_of(&plan, job.job);
+            let held = job.current.as_ref().map(|current| &current.placement);
+            prop_assert!(now.is_none() || now == held, "{} is moved and starts from zero", &job.name);
+        }
+    }
+
+    #[test]
+    fn a_settled_job_is_never_moved_to_give_back_what_its_project_borrowed(wanted in 1u32..9) {
+        let (own, other) = (node(1, "alpha", 8), node(2, "beta", 8));
+        let mut settled = job(1, 1, 8);
+        let slice = NodeSlice { node: own.node, gpus: own.gpus.clone() };
+        settled.current = Some(bare(Placement::try_new(vec![slice]).unwrap()));
+        settled.claim.project = "borrower".into();
+        settle(&mut settled);
+        let held = settled.current.as_ref().map(|current| current.placement.clone());
+        let mut lender = rigid(99, wanted);
+        lender.claim.project = "lender".into();
+        lender.range.types = vec![own.class.gpu_type.clone()];
+        let mut input = round(vec![own, other], vec![settled, lender]);
+        input.projects = vec![project("borrower", None), project("lender", None)];
+        for project in &mut input.projects {
+            let own = if project.name == "lender" { 8 } else { 0 };
+            (project.quota, project.borrow) = (Some(GpuCount(own)), GpuCount(8));
+        }
+        let now = planned(&input).assignments.get(&job_id(1)).map(|one| one.placement.clone());
+        prop_assert!(now.is_none() || now == held, "{now:?}");
+    }
+
+    #[test]
+    fn a_settled_job_that_must_leave_gets_another_place_where_there_is_room(size in 1u32..9, drains in any::<bool>()) {
+        let (mut left, free) = (node(1, "alpha", 8), node(2, "alpha", 8));
+        left.draining = drains;
+        let mut settled = rigid(1, size);
+        let slice = NodeSlice { node: left.node, gpus: left.gpus[..size as usize].to_vec() };
+        settled.current = Some(bare(Placement::try_new(vec![slice]).unwrap()));
+        settle(&mut settled);
+        let mut input = round(vec![left, free], vec![settled]);
+        if !drains {
+            input.reservations = vec![reservation("r9", &[1], NOW, NOW + Seconds(3_600.0))];
+        }
+        let plan = planned(&input);
+        let to = placement_of(&plan, job_id(1)).map(Placement::first_node);
+        prop_assert_eq!(to, Some(input.nodes[1].node));
     }
 
     #[test]

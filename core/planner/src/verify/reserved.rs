@@ -51,15 +51,16 @@ fn may_start(scene: &Scene<'_>, delta: &Delta<'_>, reservation: &Reservation) ->
     let start = job.downtime.restart.0 + job.rework.0;
     let within_its_limit = job.bounds.time_left.is_some_and(|limit| limit.0 <= left - start);
     let lost = start + leaving(delta);
-    let worth_its_start = job.departure.saves && left - lost >= LEAST_USEFUL.0 && left - lost >= lost;
+    let leaves_whole = job.departure.saves && !job.departure.never;
+    let worth_its_start = leaves_whole && left - lost >= LEAST_USEFUL.0 && left - lost >= lost;
     left >= FAR.0 || within_its_limit || worth_its_start
 }
 
-/// Whether a job that stays would not have left when the reservation begins.
+/// Whether a job that stays would not have left when the reservation begins. A job that must not run twice never leaves.
 fn is_due(scene: &Scene<'_>, delta: &Delta<'_>, reservation: &Reservation) -> bool {
     let left = time_until(scene, reservation).0;
     let ended_by_its_limit = delta.job.bounds.time_left.is_some_and(|limit| limit.0 <= left);
-    left <= if ended_by_its_limit { 0.0 } else { leaving(delta) }
+    !delta.job.departure.never && left <= if ended_by_its_limit { 0.0 } else { leaving(delta) }
 }
 
 /// How long a job takes to leave; a day at most.

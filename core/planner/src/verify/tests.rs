@@ -200,8 +200,11 @@ fn reserved_nodes_are_for_members_and_for_jobs_that_leave_in_time() {
     assert_eq!(verify(&input, &plan), Ok(()), "it ends as the reservation begins, 30 s for its start included");
     input.jobs[0].bounds.time_left = Some(Seconds(971.0));
     assert!(reserved(&input), "its limit is too late");
-    input.jobs[0].departure = Departure { saves: true, takes: Seconds(100.0) };
+    input.jobs[0].departure = Departure { saves: true, never: false, takes: Seconds(100.0) };
     assert_eq!(verify(&input, &plan), Ok(()), "it saves and leaves");
+    input.jobs[0].departure.never = true;
+    assert!(reserved(&input), "it saves, but it never leaves");
+    input.jobs[0].departure.never = false;
     input.reservations = vec![at(729.0)];
     assert!(reserved(&input), "what it does until then is not worth its start");
     (input.jobs[0].departure.saves, input.jobs[0].bounds.time_left) = (false, None);
@@ -216,6 +219,9 @@ fn reserved_nodes_are_for_members_and_for_jobs_that_leave_in_time() {
     assert_eq!(verify(&input, &plan), Ok(()), "it may stay until it has to begin to leave");
     input.reservations = vec![at(100.0)];
     assert!(overstays(&input));
+    input.jobs[0].departure.never = true;
+    assert_eq!(verify(&input, &plan), Ok(()), "it must not run twice, so it stays until it ends");
+    input.jobs[0].departure.never = false;
     input.jobs[0].bounds.time_left = Some(Seconds(100.0));
     assert_eq!(verify(&input, &plan), Ok(()), "its limit ends it");
     input.reservations = vec![at(0.0)];

@@ -78,6 +78,7 @@ pub fn reservation_cost(of: &Reservation, view: &View) -> v1::ReservationCost {
             DepartureKind::Limit => "limit",
             DepartureKind::Saves => "saves",
             DepartureKind::Unsaved => "unsaved",
+            DepartureKind::Stays => "stays",
         }
         .into(),
     };
