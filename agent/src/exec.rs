@@ -2,6 +2,7 @@
 //! fetched piece by piece, as logs are: what nobody fetches waits in the command's pipes, and a command that nobody asks about any more is ended.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use headway_types::LaunchOrder;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use uuid::Uuid;
 
@@ -94,8 +96,7 @@ impl Execs {
         }
         let ends = Instant::now() + Duration::from_secs_f64(timeout.0.min(86_400.0));
         let started = self.spawn(&order, &member, user.as_ref(), &command).and_then(|child| {
-            Running::of(child, member.rank, mark, ends)
-                .ok_or_else(|| std::io::Error::other("it does not show in /proc"))
+            Running::of(child, member.rank, mark, ends).ok_or_else(|| io::Error::other("it does not show in /proc"))
         });
         match started {
             Ok(running) => {
@@ -120,7 +121,7 @@ impl Execs {
         member: &Member,
         user: Option<&crate::user::UnixUser>,
         command: &[String],
-    ) -> std::io::Result<Child> {
+    ) -> io::Result<Child> {
         self.site
             .shell(order, member, user, SHELL)?
             .arg(self.site.directory(order))
@@ -146,7 +147,9 @@ pub(crate) fn end_forgotten(group: String, rank: u32) {
 
 /// One command.
 struct Running {
-    child: Child,
+    /// Waits for the command itself whether or not there is a question: where the agent is process 1, a process that nobody waits for is
+    /// reaped, and its exit status is lost.
+    exit: JoinHandle<io::Result<ExitStatus>>,
     leader: Process,
     mark: String,
     stdout: Pipe<ChildStdout>,
@@ -161,7 +164,8 @@ impl Running {
         let pid = child.id()?;
         let leader = Process { rank, pid, started: process::started(pid)? };
         let (stdout, stderr) = (Pipe::new(child.stdout.take()), Pipe::new(child.stderr.take()));
-        Some(Self { child, leader, mark, stdout, stderr, ends, ended: None })
+        let exit = tokio::spawn(async move { child.wait().await });
+        Some(Self { exit, leader, mark, stdout, stderr, ends, ended: None })
     }
 
     /// Answers questions until the end was told, or nobody asks any more; then nothing of it is left.
@@ -188,9 +192,9 @@ impl Running {
             tokio::select! {
                 () = self.stdout.more(), if !self.stdout.is_closed() => {}
                 () = self.stderr.more(), if !self.stderr.is_closed() => {}
-                status = self.child.wait(), if self.ended.is_none() => {
+                exit = &mut self.exit, if self.ended.is_none() => {
                     self.sweep().await;
-                    self.ended = Some(status.map_or_else(|_| ExecEnded::default(), ended));
+                    self.ended = Some(exit.ok().and_then(Result::ok).map_or_else(ExecEnded::default, ended));
                 }
                 () = sleep_until(self.ends), if self.ended.is_none() => {
                     self.sweep().await;
@@ -240,5 +244,40 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
 
     fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_is_waited_for_while_nobody_asks() {
+        let piped = ["-c", "read -r line; echo $line; exit 5"];
+        let mut command = tokio::process::Command::new("sh");
+        command.args(piped).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let mark = format!("test/{}/exec", std::process::id());
+        let mut running = Running::of(child, 0, mark, Instant::now() + Duration::from_secs(60)).unwrap();
+        drop(stdin);
+        let leader = running.leader;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        // A process that was not waited for still shows when it was started.
+        while process::started(leader.pid) == Some(leader.started) {
+            assert!(Instant::now() < deadline, "the command is not waited for");
+            tokio::task::yield_now().await;
+        }
+        let mut stdout = Vec::new();
+        let ended = loop {
+            let piece = running.piece().await;
+            stdout.extend(piece.stdout);
+            if let Some(ended) = piece.ended {
+                break ended;
+            }
+        };
+        assert_eq!((ended.exit_code, ended.timed_out, &*stdout), (Some(5), false, &b"\n"[..]));
     }
 }

@@ -60,6 +60,10 @@ fn make(root: &OwnedFd, name: &str, (uid, gid): (u32, u32)) -> io::Result<()> {
 
 /// Gives `fresh` the name of the foreign directory, which is called `aside` afterwards. False if it was not foreign.
 fn exchange(root: &OwnedFd, name: &OsStr, fresh: &str, aside: &str, uid: u32) -> io::Result<bool> {
+    // Another node of the gang may have made the directory and may write to it: its name must not point elsewhere for a moment.
+    if is_directory_of(root, name, uid)? {
+        return Ok(false);
+    }
     match renameat_with(root, fresh, root, name, RenameFlags::EXCHANGE) {
         Ok(()) => {}
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => return move_aside(root, name, fresh, aside, uid),
@@ -165,6 +169,15 @@ mod tests {
         assert_eq!(replace(&name, job(), None).unwrap(), None);
         assert!(name.join("g1").is_dir());
         assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn a_directory_of_the_user_is_not_exchanged_even_for_a_moment() {
+        let root = root(0o1777);
+        fs::create_dir(root.path().join("job")).unwrap();
+        let opened: OwnedFd = fs::File::open(root.path()).unwrap().into();
+        let replaced = exchange(&opened, OsStr::new("job"), "nothing to exchange it for", "aside", geteuid().as_raw());
+        assert!(!replaced.unwrap());
     }
 
     #[test]

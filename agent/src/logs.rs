@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use headway_api::agent::{LogChunk, LogMark, LogRequest};
+use headway_api::agent::{LogChunk, LogMark, LogRequest, TAIL_LINES_AT_MOST};
 use headway_types::Generation;
 
 use crate::files::Files;
@@ -89,7 +89,7 @@ fn read_piece(path: &Path, request: &LogRequest) -> std::io::Result<Piece> {
     let marks = times::of(path, &found);
     let since = request.since_ms.map_or(0, |since| times::offset_since(&marks, since));
     let offset = match request.tail_lines {
-        Some(lines) => tail_offset(&file, length, lines)?.max(since),
+        Some(lines) => tail_offset(&file, length, lines.min(TAIL_LINES_AT_MOST))?.max(since),
         None => first_readable(&file, request.offset.max(since).min(length), length)?,
     };
     file.seek(SeekFrom::Start(offset))?;
@@ -216,6 +216,19 @@ mod tests {
         for (asked, first) in [(1, 39_999), (13_109, 26_891), (30_000, 10_000), (40_000, 0), (50_000, 0)] {
             let tail = ask(&files, &request(0, 12, Some(asked)), true);
             assert_eq!(String::from_utf8(tail.bytes).unwrap(), format!("line {first:06} "), "{asked} lines");
+        }
+    }
+
+    #[test]
+    fn a_tail_has_no_more_lines_than_one_request_can_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, _lock) = Files::open(dir.path(), false).unwrap();
+        let job = request(0, 1, None).job;
+        files.make_group(job, Generation(1), None).unwrap();
+        let text: String = (0..TAIL_LINES_AT_MOST + 7).map(|line| format!("{line:06}\n")).collect();
+        std::fs::write(files.log(job, Generation(1), 0), text).unwrap();
+        for asked in [TAIL_LINES_AT_MOST, TAIL_LINES_AT_MOST + 1, u32::MAX] {
+            assert_eq!(ask(&files, &request(0, 7, Some(asked)), true).bytes, b"000007\n", "{asked} lines");
         }
     }
 

@@ -227,7 +227,9 @@ fn refuse_foreign(order: &LaunchOrder, user: Option<&UnixUser>, foreign: &str, w
     ))
 }
 
-/// A full or broken file system is the node's trouble; what is no directory, or somebody else's, was named by mistake.
+/// Decides who answers for a checkpoint directory that cannot be written. What is no directory, or somebody else's, was named by mistake.
+/// A full file system is usually the one that all nodes share, so it speaks against no node and no job. A quota is one user's: a second
+/// node that fails alike clears the first. A broken file system is the node's trouble.
 fn unwritable(checkpoints: &str, whom: &str, said: &str) -> Fault {
     let message = format!("checkpoint directory {checkpoints} cannot be written as {whom} ({said})");
     let named_wrong = ["Permission denied", "Not a directory", "File exists", "No such file"];
@@ -235,8 +237,8 @@ fn unwritable(checkpoints: &str, whom: &str, said: &str) -> Fault {
         let what_to_do = "open it to its owner, or correct training.checkpoint.dir";
         return Fault { mistake: true, ..Fault::of_node(format!("{message}; {what_to_do}")) };
     }
-    if ["No space left", "Disk quota exceeded"].iter().any(|words| said.contains(words)) {
-        return Fault::of_full_disk(message);
+    if said.contains("No space left") {
+        return Fault { full_disk: true, ..Fault::of_infrastructure(message) };
     }
     Fault::of_node(message)
 }
@@ -259,6 +261,19 @@ mod tests {
         let (checked, ()) = tokio::join!(check(&order, &site, &withdrawn), async { withdrawn.cancel() });
         let fault = checked.unwrap_err();
         assert_eq!((fault.blame, &*fault.message), (Blame::Infrastructure, "the group was stopped during its checks"));
+    }
+
+    #[test]
+    fn a_full_checkpoint_root_blames_nobody_and_a_quota_the_node_until_another_fails_alike() {
+        let unwritable = |said: &str| {
+            let fault =
+                unwritable("/ckpt/job/1", "user ada", &format!("mkdir: cannot create directory '/ckpt/job': {said}"));
+            (fault.blame, fault.full_disk, fault.mistake)
+        };
+        assert_eq!(unwritable("No space left on device"), (Blame::Infrastructure, true, false));
+        assert_eq!(unwritable("Disk quota exceeded"), (Blame::Node, false, false));
+        assert_eq!(unwritable("Input/output error"), (Blame::Node, false, false));
+        assert_eq!(unwritable("Permission denied"), (Blame::Node, false, true));
     }
 
     #[test]

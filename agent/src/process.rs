@@ -80,10 +80,16 @@ pub(crate) fn runs(process: &Process) -> bool {
     alive(process.pid, process.started).unwrap_or(true)
 }
 
-/// Whether the process has no children: a shell whose command has ended, or has not begun. False where the kernel does not say.
-pub(crate) fn is_childless(process: &Process) -> bool {
+/// Whether no child of the process runs: a shell whose command has ended, or has not begun. False where the kernel does not say.
+pub(crate) fn has_no_running_child(process: &Process) -> bool {
     let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", process.pid));
-    children.is_ok_and(|children| children.trim().is_empty())
+    children.is_ok_and(|children| !has_running(&children))
+}
+
+/// Whether one of these processes, as the kernel lists children, runs. A child that ended is listed until its parent has waited for it.
+fn has_running(pids: &str) -> bool {
+    let mut pids = pids.split_ascii_whitespace();
+    pids.any(|pid| pid.parse().is_ok_and(|pid| stat(pid).map_or(true, |stat| stat.is_some_and(|stat| stat.runs()))))
 }
 
 /// Children of a process that have ended and were not waited for, as pid and start time.
@@ -259,6 +265,22 @@ pub(crate) mod tests {
         assert!(remains("no such mark", Some(&successor)).unwrap().is_empty());
         sweep("no such mark".into(), Some(leader)).await;
         assert!(!child.wait().unwrap().success());
+    }
+
+    #[test]
+    fn a_child_that_ended_and_was_not_waited_for_does_not_run() {
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        let mut running = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let deadline = std::time::Instant::now() + Duration::from_secs(20);
+        while exists(ended.id()) && std::time::Instant::now() < deadline {
+            std::thread::yield_now();
+        }
+        assert!(!has_running(&format!("{} ", ended.id())), "the kernel lists it still");
+        assert!(has_running(&format!("{} {} ", ended.id(), running.id())));
+        assert!(!has_running("") && !has_running(&u32::MAX.to_string()));
+        running.kill().unwrap();
+        running.wait().unwrap();
+        ended.wait().unwrap();
     }
 
     #[test]

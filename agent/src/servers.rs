@@ -2,6 +2,7 @@
 //! when all have been asked. One that does not even answer is passed over for a while: it would hold up every turn. So is, for a moment, one whose
 //! connection broke: it may hang.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::AgentError;
 use crate::certificate::Certificate;
 use crate::config::Access;
-use crate::files::read_beginning;
+use crate::files::{read_beginning, write_durably};
 use crate::session::{Dialer, SessionError, chain};
 
 /// Nobody answers there: who dials again only waits again.
@@ -17,7 +18,7 @@ const SILENT: Duration = Duration::from_secs(5);
 /// The connection was cut: by a server that ended, by the network, or because its pulse failed.
 const BROKEN: Duration = Duration::from_millis(1_500);
 
-/// How many are kept: what servers name beyond that is not dialled.
+/// How many are kept. A server that is named beyond that takes the place of one that is neither joined nor named now.
 const MOST_SERVERS: usize = 16;
 /// More than an address takes, in bytes.
 const LONGEST_URL: usize = 256;
@@ -29,6 +30,8 @@ pub(crate) struct Servers {
     known: RwLock<Vec<Known>>,
     pub(crate) turns: Turns,
     certificate: Option<Arc<Certificate>>,
+    /// What is stored for the next start, whether or not this one dials it.
+    remembered: Mutex<Vec<String>>,
 }
 
 /// One server.
@@ -36,6 +39,17 @@ pub(crate) struct Servers {
 struct Known {
     url: String,
     dialer: Arc<Dialer>,
+    /// The node joined by it, or its operator gave it: it stays whatever servers name.
+    joined: bool,
+}
+
+/// What a server says of the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// All servers of the cluster.
+    All,
+    /// Some of them.
+    Part,
 }
 
 impl Servers {
@@ -45,11 +59,15 @@ impl Servers {
             Access::Certificate(file) => Some(Arc::new(Certificate::load(file)?)),
             Access::Token { .. } => None,
         };
-        let joined = certificate.as_ref().filter(|_| urls.is_empty());
-        let (joined, learned) = match joined {
-            Some(certificate) => (certificate.held().servers.clone(), read_learned(&certificate.learned_servers())),
-            None => (urls.to_vec(), Vec::new()),
+        let remembered = certificate.as_ref().map(|certificate| read_learned(&certificate.learned_servers()));
+        let remembered = remembered.unwrap_or_default();
+        let (joined, learned) = match &certificate {
+            Some(certificate) if urls.is_empty() => (certificate.held().servers.clone(), remembered.as_slice()),
+            _ => (urls.to_vec(), [].as_slice()),
         };
+        // The newest, where there are more than may be kept.
+        let room = MOST_SERVERS.saturating_sub(joined.len());
+        let learned = &learned[learned.len().saturating_sub(room)..];
         let dialer = |url: &String| match (access, &certificate) {
             (Access::Token { secret, tls_ca }, _) => Dialer::to(url, secret, tls_ca.as_deref()),
             (Access::Certificate(_), Some(certificate)) => Dialer::certified(url, Arc::clone(certificate)),
@@ -59,15 +77,16 @@ impl Servers {
         let known = |url: &String| {
             let dialer = dialer(url)?;
             let dialer = Arc::new(if several { dialer.hurried() } else { dialer });
-            Ok(Known { url: url.clone(), dialer })
+            Ok(Known { url: url.clone(), dialer, joined: true })
         };
         let known: Vec<Known> = joined.iter().map(known).collect::<Result<_, AgentError>>()?;
         if known.is_empty() {
             return Err(AgentError::Server { url: String::new(), message: "there is none".to_owned() });
         }
         let turns = Turns::of(known.len());
-        let servers = Self { known: RwLock::new(known), turns, certificate };
-        servers.add(&learned);
+        let servers = Self { known: RwLock::new(known), turns, certificate, remembered: Mutex::default() };
+        servers.take_in(learned, Named::Part);
+        *servers.remembered() = remembered;
         Ok(servers)
     }
 
@@ -88,41 +107,81 @@ impl Servers {
         }
     }
 
-    /// Takes in what a server says of the cluster's servers, and remembers it for the next start.
+    /// Takes in servers of the cluster that a server names, and remembers them for the next start.
     pub(crate) fn learn(&self, urls: &[String]) {
-        let Some(certificate) = &self.certificate else { return };
-        if !self.add(urls) {
-            return;
-        }
-        let all: Vec<String> = self.read().iter().map(|known| format!("{}\n", known.url)).collect();
-        tracing::info!(servers = all.concat().trim().replace('\n', ","), "the cluster has further servers");
-        if let Err(error) = std::fs::write(certificate.learned_servers(), all.concat()) {
-            tracing::warn!(%error, "the servers of the cluster are not remembered for the next start");
+        self.learn_named(urls, Named::Part);
+    }
+
+    /// Takes in all servers of the cluster, as its leader names them: others that were learned are dialled no longer. A leader that names
+    /// none is alone, or cannot read the list, so what was learned stays.
+    pub(crate) fn learn_all(&self, urls: &[String]) {
+        if !urls.is_empty() {
+            self.learn_named(urls, Named::All);
         }
     }
 
-    /// Whether there was a new one.
-    fn add(&self, urls: &[String]) -> bool {
+    fn learn_named(&self, urls: &[String], named: Named) {
+        let Some(certificate) = &self.certificate else { return };
+        if self.take_in(urls, named) {
+            let known: Vec<String> = self.read().iter().map(|known| known.url.clone()).collect();
+            tracing::info!(servers = known.join(","), "the known servers of the cluster have changed");
+        }
+        let mut remembered = self.remembered();
+        let next = self.next_remembered(&remembered, urls, named);
+        // A takeover changes their order alone.
+        if next.iter().collect::<BTreeSet<_>>() == remembered.iter().collect() {
+            return;
+        }
+        let text: String = next.iter().map(|url| format!("{url}\n")).collect();
+        if let Err(error) = write_durably(&certificate.learned_servers(), text.as_bytes()) {
+            tracing::warn!(%error, "the servers of the cluster are not remembered for the next start");
+        }
+        *remembered = next;
+    }
+
+    /// Returns what is to be stored: the usable ones of those named and, where they are not all, the newest of those before.
+    fn next_remembered(&self, before: &[String], urls: &[String], named: Named) -> Vec<String> {
+        let known = self.read();
+        let is_usable = |url: &&String| known.iter().any(|known| known.url == **url);
+        let mut next: Vec<String> = if named == Named::Part { before.to_vec() } else { Vec::new() };
+        for url in urls.iter().filter(is_usable) {
+            if !next.contains(url) {
+                next.push(url.clone());
+            }
+        }
+        next.split_off(next.len().saturating_sub(MOST_SERVERS))
+    }
+
+    /// Returns whether the known servers have changed. The one whose turn it is stays.
+    fn take_in(&self, urls: &[String], named: Named) -> bool {
         let Some(certificate) = &self.certificate else { return false };
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let before = known.len();
-        for url in urls {
-            if known.len() >= MOST_SERVERS || url.len() > LONGEST_URL || known.iter().any(|one| one.url == *url) {
-                continue;
-            }
-            match Dialer::certified(url, Arc::clone(certificate)) {
-                Ok(dialer) => known.push(Known { url: url.clone(), dialer: Arc::new(dialer.hurried()) }),
-                Err(error) => tracing::debug!(%error, "a server's address is not usable"),
-            }
+        let new = new_servers(&known, urls, certificate);
+        let mut surplus = match named {
+            Named::All => before,
+            Named::Part => (before + new.len()).saturating_sub(MOST_SERVERS),
+        };
+        let current = self.turns.current();
+        let mut kept = Vec::new();
+        for (at, one) in known.iter().enumerate() {
+            let stays = surplus == 0 || one.joined || at == current || urls.contains(&one.url);
+            surplus -= usize::from(!stays);
+            kept.push(stays);
         }
-        if before == 1 && known.len() > 1 {
-            // It has others beside it now.
-            if let Ok(dialer) = Dialer::certified(&known[0].url, Arc::clone(certificate)) {
-                known[0].dialer = Arc::new(dialer.hurried());
-            }
-        }
+        self.turns.retain(&kept);
+        let mut stays = kept.iter();
+        known.retain(|_| stays.next() == Some(&true));
+        let left = known.len();
+        known.extend(new.into_iter().take(MOST_SERVERS.saturating_sub(left)));
         self.turns.grow(known.len());
-        known.len() > before
+        if (before == 1) != (known.len() == 1)
+            && let Ok(dialer) = Dialer::certified(&known[0].url, Arc::clone(certificate))
+        {
+            // It has others beside it now, or has none any more.
+            known[0].dialer = Arc::new(if before == 1 { dialer.hurried() } else { dialer });
+        }
+        left < before || left < known.len()
     }
 
     /// All, from the one to dial now on.
@@ -134,7 +193,8 @@ impl Servers {
 
     /// The one to dial now.
     pub(crate) fn current(&self) -> Arc<Dialer> {
-        self.dialer(self.turns.current())
+        let known = self.read();
+        Arc::clone(&known[self.turns.current()].dialer)
     }
 
     pub(crate) fn dialer(&self, at: usize) -> Arc<Dialer> {
@@ -145,9 +205,28 @@ impl Servers {
         self.read().len()
     }
 
+    fn remembered(&self) -> MutexGuard<'_, Vec<String>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, Vec<Known>> {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Those of `urls` that are not known and can be dialled, as many as may be kept.
+fn new_servers(known: &[Known], urls: &[String], certificate: &Arc<Certificate>) -> Vec<Known> {
+    let mut new: Vec<Known> = Vec::new();
+    for url in urls.iter().filter(|url| url.len() <= LONGEST_URL) {
+        if new.len() == MOST_SERVERS || known.iter().chain(&new).any(|one| one.url == *url) {
+            continue;
+        }
+        match Dialer::certified(url, Arc::clone(certificate)) {
+            Ok(dialer) => new.push(Known { url: url.clone(), dialer: Arc::new(dialer.hurried()), joined: false }),
+            Err(error) => tracing::debug!(%error, "a server's address is not usable"),
+        }
+    }
+    new
 }
 
 /// One address a line; what cannot be read was never learned.
@@ -178,6 +257,15 @@ impl Turns {
         let more = count.saturating_sub(state.passed_over.len());
         state.left += more;
         state.passed_over.resize(count, None);
+    }
+
+    /// Those whose place holds false are gone; the current one is none of them.
+    fn retain(&self, kept: &[bool]) {
+        let mut state = self.state();
+        state.current = kept[..state.current].iter().filter(|stays| **stays).count();
+        let mut stays = kept.iter();
+        state.passed_over.retain(|_| stays.next() == Some(&true));
+        state.left = state.left.min(state.passed_over.len());
     }
 
     pub(crate) fn are_several(&self) -> bool {
@@ -288,6 +376,10 @@ mod tests {
         servers.read().iter().map(|known| known.url.clone()).collect()
     }
 
+    fn told(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
     #[test]
     fn servers_that_a_server_names_are_dialled_too_and_remembered() {
         let dir = tempfile::tempdir().unwrap();
@@ -295,7 +387,6 @@ mod tests {
         let servers = Servers::open(&[], &access).unwrap();
         let before = urls(&servers);
         assert_eq!((before.len(), servers.turns.are_several()), (1, false));
-        let told = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         servers.learn(&told(&["https://second:7601", &before[0], "http://clear:7601", "no address at all"]));
         assert_eq!(
             urls(&servers),
@@ -309,6 +400,62 @@ mod tests {
         assert_eq!(urls(&Servers::open(&[], &access).unwrap()), urls(&servers), "the next start knows it");
         let given = Servers::open(&told(&["https://given:7601"]), &access).unwrap();
         assert_eq!(urls(&given), ["https://given:7601"], "what an operator says holds");
+    }
+
+    #[test]
+    fn servers_that_the_cluster_no_longer_has_are_dialled_no_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = joined(dir.path());
+        let servers = Servers::open(&[], &access).unwrap();
+        let first = urls(&servers)[0].clone();
+        servers.learn(&told(&["https://old:1", "https://current:1", "https://stays:1"]));
+        assert!(servers.turns.go_on(Duration::ZERO) && servers.turns.go_on(Duration::ZERO));
+        servers.learn_all(&told(&["https://stays:1", "https://new:1"]));
+        assert_eq!(urls(&servers), [&first, "https://current:1", "https://stays:1", "https://new:1"]);
+        assert_eq!(servers.turns.current(), 1, "the one whose session it is stays");
+        let next = Servers::open(&[], &access).unwrap();
+        assert_eq!(urls(&next), [&first, "https://stays:1", "https://new:1"]);
+        servers.learn_all(&[]);
+        assert_eq!(servers.count(), 4, "a leader that names none says nothing of others");
+        assert_eq!((servers.turns.go_on(Duration::ZERO), servers.turns.current()), (true, 2));
+        servers.learn_all(&told(&[&first, "https://stays:1"]));
+        assert_eq!((urls(&servers), servers.turns.current()), (told(&[&first, "https://stays:1"]), 1));
+        assert!(!servers.turns.go_on(Duration::ZERO) || !servers.turns.go_on(Duration::ZERO), "a turn ends");
+    }
+
+    #[test]
+    fn a_server_beyond_the_most_takes_the_place_of_one_that_is_named_no_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = joined(dir.path());
+        let servers = Servers::open(&[], &access).unwrap();
+        let joined = urls(&servers)[0].clone();
+        let many: Vec<String> = (1..MOST_SERVERS).map(|number| format!("https://s{number}:1")).collect();
+        servers.learn(&many);
+        assert_eq!(servers.count(), MOST_SERVERS);
+        servers.learn(&told(&["https://s1:1", "https://new:1"]));
+        let expected = [&[joined.clone(), many[0].clone()], &many[2..], &["https://new:1".to_owned()]].concat();
+        assert_eq!(urls(&servers), expected);
+        let next = urls(&Servers::open(&[], &access).unwrap());
+        assert!(next.contains(&joined) && next.contains(&"https://new:1".to_owned()));
+    }
+
+    #[test]
+    fn what_was_learned_outlives_a_start_with_a_given_server() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = joined(dir.path());
+        let servers = Servers::open(&[], &access).unwrap();
+        let first = urls(&servers)[0].clone();
+        servers.learn(&told(&["https://second:1"]));
+        let file = servers.certificate().unwrap().learned_servers();
+        let stored_before = dir.path().join("stored before");
+        std::fs::hard_link(&file, &stored_before).unwrap();
+        let given = Servers::open(&told(&["https://given:1"]), &access).unwrap();
+        given.learn(&told(&["https://third:1"]));
+        assert_eq!(urls(&given), ["https://given:1", "https://third:1"]);
+        let next = Servers::open(&[], &access).unwrap();
+        assert_eq!(urls(&next), [&first, "https://second:1", "https://third:1"]);
+        let before = std::fs::read_to_string(&stored_before).unwrap();
+        assert_eq!(before, "https://second:1\n", "a file is replaced as a whole, never rewritten in its place");
     }
 
     #[test]

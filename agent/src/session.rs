@@ -275,11 +275,12 @@ impl Side for Session {
                 return Err(error);
             }
         };
-        self.servers.learn(&opened.servers);
         if self.ask(|reply| Input::Opened(opened.term, reply)).await? {
+            self.servers.learn_all(&opened.servers);
             tracing::info!("session opened");
             Ok(opened)
         } else {
+            self.servers.learn(&opened.servers);
             Err(SessionError::OldTerm)
         }
     }

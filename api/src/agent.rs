@@ -75,6 +75,9 @@ pub enum SchedulerToAgent {
     Refused { reason: String, term: Option<Term> },
 }
 
+/// Most lines before the end that one request can name: an agent looks for their beginning through the whole output.
+pub const TAIL_LINES_AT_MOST: u32 = 100_000;
+
 /// Asks for a piece of a worker's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRequest {
@@ -86,7 +89,7 @@ pub struct LogRequest {
     pub rank: Option<u32>,
     pub offset: u64,
     pub limit_bytes: u64,
-    /// Start this many lines before the end instead of at `offset`.
+    /// Start this many lines before the end instead of at `offset`; more than `TAIL_LINES_AT_MOST` count as so many.
     pub tail_lines: Option<u32>,
     /// Milliseconds since 1970: leave out what is known to have been written before.
     pub since_ms: Option<i64>,

@@ -49,7 +49,8 @@ impl Launcher {
                     break true;
                 }
                 // The status alone proves nothing: it is in a file of the job's own user.
-                let ends = process::is_childless(process) || self.written_exit(job, generation, process.rank).is_some();
+                let ends = process::has_no_running_child(process)
+                    || self.written_exit(job, generation, process.rank).is_some();
                 if !ends || Instant::now() >= deadline {
                     break false;
                 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::StreamExt as _;
+use headway_api::agent::TAIL_LINES_AT_MOST;
 use headway_api::client::{Client, ClientError, JobFilter, LogLines, LogPage, LogRequest};
 use headway_api::v1::Job;
 use headway_types::JobStateKind;
@@ -23,8 +24,8 @@ pub struct Logs {
     /// Ranks to read: 3, or 0,3, or 0-7, or all. Of several the lines come in the order of their times.
     #[arg(long, default_value = "0")]
     pub rank: String,
-    /// Only the last lines, of each rank.
-    #[arg(long)]
+    /// Only the last lines, of each rank; 100000 at most.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(TAIL_LINES_AT_MOST)))]
     pub tail: Option<u32>,
     /// Only what was written since: 10m, or a moment ("2026-03-01 14:02"); to a few seconds.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
@@ -258,5 +259,27 @@ fn tell(job: &Job, told: &mut Option<JobStateKind>) {
         JobStateKind::Queued | JobStateKind::Held => aside!("headway: {} waits ({}){why}", job.name, job.state),
         JobStateKind::Starting => aside!("headway: {} starts", job.name),
         state => aside!("headway: {} is over ({state}){why}", job.name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        logs: Logs,
+    }
+
+    #[test]
+    fn a_tail_has_a_greatest_length() {
+        let parse = |tail: &str| Line::try_parse_from(["logs", "llama", "--tail", tail]).map(|line| line.logs.tail);
+        assert_eq!((parse("0").unwrap(), parse("100000").unwrap()), (Some(0), Some(TAIL_LINES_AT_MOST)));
+        assert!(parse("100001").unwrap_err().to_string().contains("100000"), "the bound is named");
     }
 }

@@ -64,6 +64,24 @@ fn full_disks_are_never_a_jobs_fault_however_many_refuse_it() {
     }
 }
 
+#[test]
+fn a_full_checkpoint_root_that_all_nodes_share_costs_no_node_and_no_job() {
+    let (mut cluster, one, two, _) = two_owners();
+    for _ in 0..8 {
+        for job in [one, two] {
+            while !matches!(cluster.state(job), JobState::Starting { .. }) {
+                cluster.pass_beating(30.0, &[0, 1]);
+            }
+            let fault = Fault { full_disk: true, ..Fault::of_infrastructure("/ckpt: No space left on device") };
+            cluster.group(cluster.nodes_of(job)[0], job, not_started(fault));
+        }
+    }
+    for job in [one, two] {
+        assert_eq!((cluster.jobs[&job].failures, cluster.jobs[&job].disruptions), (0, 8), "{:#?}", cluster.messages);
+    }
+    assert_eq!([standing(&cluster, 0), standing(&cluster, 1)], ["good"; 2]);
+}
+
 /// Jobs of two owners that start on the same node, beside another that is free.
 fn two_owners() -> (Cluster, JobId, JobId, u64) {
     let mut cluster = Cluster::new(&[4, 4]);

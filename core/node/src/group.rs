@@ -40,8 +40,11 @@ pub struct Group {
     /// Newest notice that was passed on; 0: none.
     #[serde(default)]
     pub notice: u32,
-    /// How ranks ended by themselves before any stop, whose remains may still be there.
+    /// Whether a stop came after all its processes had ended well: it was dropped.
     #[serde(default)]
+    pub asked: bool,
+    /// How ranks ended by themselves before any stop, whose remains may still be there. Never stored: the next agent learns it again.
+    #[serde(skip)]
     pub left: BTreeMap<u32, Exit>,
 }
 
@@ -206,6 +209,7 @@ impl Group {
             change: None,
             checkpoint: None,
             notice: 0,
+            asked: false,
             left: BTreeMap::new(),
         }
     }

@@ -128,7 +128,11 @@ fn check_bounds(name: &str, value: &str, bounds: Option<(i64, i64)>) -> Result<(
         return Ok(());
     }
     let detail = format!("{name} is {value} and must be between {least} and {greatest}");
-    Err(Problem::bad_request(detail).field(name).hint("read longer lists page by page, with cursor"))
+    let hint = match name {
+        "tail" => "read more of the output page by page, with offset, or leave tail out to read all of it",
+        _ => "read longer lists page by page, with cursor",
+    };
+    Err(Problem::bad_request(detail).field(name).hint(hint))
 }
 
 fn given(uri: &Uri) -> Result<Vec<(String, String)>, Problem> {

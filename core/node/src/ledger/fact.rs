@@ -119,7 +119,10 @@ impl Ledger {
         let members: Vec<Member> = processes.iter().map(|process| Member { process: *process, exit: None }).collect();
         match stop.filter(|_| !group.is_done(&members)) {
             Some(request) => begin(group, now, members, StopCause::Asked { mode: request.mode }, request, out),
-            None => group.phase = Phase::Running { rendezvous_port, members },
+            None => {
+                group.asked |= stop.is_some();
+                group.phase = Phase::Running { rendezvous_port, members };
+            }
         }
         if let (Phase::Running { .. }, true, Some(change)) = (&group.phase, group.greeted, group.change) {
             out.actions.push(NodeAction::Send { job, generation, order: change.order() });
@@ -280,6 +283,7 @@ fn outcome(group: &Group, failure: Option<StopCause>) -> GroupOutcome {
     match cause {
         Some(StopCause::Asked { .. }) => GroupOutcome::Stopped,
         Some(StopCause::Broken { exit_code, fault }) => GroupOutcome::Failed { exit_code, fault },
+        None if group.stopped && group.asked => GroupOutcome::Stopped,
         None if group.stopped => GroupOutcome::Failed {
             exit_code: Some(0),
             fault: Fault::of_job("the workers stopped before their end without a stop command"),

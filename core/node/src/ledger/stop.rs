@@ -34,10 +34,13 @@ impl Ledger {
                     out.persist = true;
                 }
             }
-            // What has ended well is not stopped: its end is reported once nothing of it is left.
+            // What has ended well is not stopped: its end is reported once nothing of it is left. Its worker may have announced an early
+            // end in a message that is still on its way: then the job has not succeeded, and this stop is the reason.
             Phase::Running { members, .. } => {
                 let members = members.clone();
                 if group.is_done(&members) {
+                    out.persist |= !group.asked;
+                    group.asked = true;
                     return self.report(job, generation, out);
                 }
                 begin(group, now, members, StopCause::Asked { mode: request.mode }, request, out);

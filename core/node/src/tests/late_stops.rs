@@ -28,6 +28,11 @@ fn outcome(order: &LaunchOrder, events: Vec<NodeEvent>) -> GroupOutcome {
     ends.next_back().expect("the group has ended")
 }
 
+fn announced(order: &LaunchOrder) -> NodeEvent {
+    let message = WorkerMessage::Stopped { step: 7, samples_seen: headway_types::Sequences(8) };
+    NodeEvent::Worker { job: order.job, generation: order.generation, message }
+}
+
 const MODES: [StopMode; 3] = [StopMode::Checkpoint, StopMode::Terminate, StopMode::Kill];
 
 #[test]
@@ -76,10 +81,8 @@ fn a_rank_that_failed_or_announced_an_early_end_is_stopped() {
         exited(&order, 1, 3),
     ];
     assert_eq!(outcome(&order, failed), GroupOutcome::Stopped);
-    let message = WorkerMessage::Stopped { step: 7, samples_seen: headway_types::Sequences(8) };
-    let announced = NodeEvent::Worker { job: order.job, generation: order.generation, message };
     let early = vec![
-        announced,
+        announced(&order),
         left(&order, 0, 0),
         left(&order, 1, 0),
         stop(&order, StopMode::Checkpoint),
@@ -90,10 +93,47 @@ fn a_rank_that_failed_or_announced_an_early_end_is_stopped() {
 }
 
 #[test]
+fn an_early_end_whose_announcement_comes_after_the_stop_is_stopped() {
+    let order = order(1, 1, &["a", "b"]);
+    let ends = [left(&order, 0, 0), left(&order, 1, 0)];
+    let exits = [exited(&order, 0, 0), exited(&order, 1, 0)];
+    for mode in MODES {
+        let late = [&ends[..], &[stop(&order, mode), announced(&order)], &exits].concat();
+        assert_eq!(outcome(&order, late), GroupOutcome::Stopped, "{mode:?}");
+    }
+    let without_stop = [&ends[..], &[announced(&order)], &exits].concat();
+    assert!(matches!(outcome(&order, without_stop), GroupOutcome::Failed { .. }), "nobody asked it to");
+}
+
+#[test]
+fn a_stop_of_a_launch_whose_processes_have_ended_is_remembered() {
+    let order = order(1, 1, &["a"]);
+    let mut ledger = ledger();
+    let launching = [prepare(&order), prepared(&order), launch(&order), stop(&order, StopMode::Terminate)];
+    for event in launching.into_iter().chain([left(&order, 0, 0), spawned(&order), announced(&order)]) {
+        let _ = ledger.handle(at(0), event);
+    }
+    let mut next: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
+    let ended = status(&next.handle(at(1), exited(&order, 0, 0))).phase;
+    assert_eq!(ended, GroupPhase::Ended { outcome: GroupOutcome::Stopped }, "also by the next agent");
+}
+
+#[test]
+fn how_ranks_left_is_not_stored() {
+    let order = order(1, 1, &["a", "b"]);
+    let mut ledger = running(&order);
+    let before = serde_json::to_string(&ledger).unwrap();
+    assert!(!ledger.handle(at(1), left(&order, 0, 0)).persist);
+    assert_eq!(serde_json::to_string(&ledger).unwrap(), before);
+}
+
+#[test]
 fn a_stop_that_comes_too_late_signals_nobody_and_repeats_nothing() {
     let order = order(1, 1, &["a"]);
     let mut ledger = running(&order);
     let _ = ledger.handle(at(1), left(&order, 0, 0));
+    let first = ledger.handle(at(1), stop(&order, StopMode::Kill));
+    assert_eq!((first.actions, first.persist, first.wake_at), (Vec::new(), true, None), "that it came is kept");
     let before = ledger.clone();
     let outcome = ledger.handle(at(1), stop(&order, StopMode::Kill));
     assert_eq!((outcome.actions, outcome.persist, outcome.wake_at), (Vec::new(), false, None));

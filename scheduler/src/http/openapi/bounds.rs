@@ -1,6 +1,7 @@
 //! The bounds of whole-number parameters. The document states them, and `parameters` refuses a value outside of them by what the document states:
 //! a value that is silently replaced by another one gives a page that its reader did not ask for.
 
+use headway_api::agent::TAIL_LINES_AT_MOST;
 use utoipa::Number;
 use utoipa::openapi::RefOr;
 use utoipa::openapi::path::Operation;
@@ -11,8 +12,10 @@ use crate::http::{
 };
 
 const LIMIT: &str = "limit";
-/// Operation, parameter and its greatest value. The least one is 1.
-const GREATEST: [(&str, &str, u32); 16] = [
+/// The last lines of an output. None of them may be asked for, to read what follows.
+const TAIL: &str = "tail";
+/// Operation, parameter and its greatest value. The least one is 1, and 0 of a tail.
+const GREATEST: [(&str, &str, u32); 17] = [
     ("list_jobs", LIMIT, listing::JOBS_AT_MOST),
     ("list_arrays", LIMIT, arrays::ARRAYS_AT_MOST),
     ("get_array", LIMIT, arrays::ELEMENTS_AT_MOST),
@@ -28,6 +31,7 @@ const GREATEST: [(&str, &str, u32); 16] = [
     ("list_tokens", LIMIT, tokens::TOKENS_AT_MOST),
     ("deliveries", LIMIT, deliveries::MOST),
     ("logs", LIMIT, logs::PAGE_BYTES),
+    ("logs", TAIL, TAIL_LINES_AT_MOST),
     ("series", "max_points", history::POINTS_AT_MOST),
 ];
 
@@ -40,7 +44,7 @@ pub fn add(operation: &mut Operation) {
         let (Some((.., greatest)), Some(RefOr::T(Schema::Object(schema)))) = (bound, &mut parameter.schema) else {
             continue;
         };
-        schema.minimum = Some(Number::UInt(1));
+        schema.minimum = Some(Number::UInt(if parameter.name == TAIL { 0 } else { 1 }));
         schema.maximum = Some(Number::UInt(*greatest as usize));
     }
 }
@@ -65,5 +69,8 @@ mod tests {
             }
         }
         assert!(found >= 16, "{found}");
+        let logs = document["paths"]["/api/v1/jobs/{id}/logs"]["get"]["parameters"].as_array().unwrap();
+        let tail = &logs.iter().find(|parameter| parameter["name"] == "tail").unwrap()["schema"];
+        assert_eq!((&tail["minimum"], &tail["maximum"]), (&0.into(), &100_000.into()));
     }
 }

@@ -45,11 +45,13 @@ async fn what_names_no_part_of_the_output_is_told() {
         ("attempt=1", StatusCode::NOT_FOUND, "not_found", "attempt"),
         ("previous=true", StatusCode::NOT_FOUND, "not_found", "attempt"),
         ("rank=0,1&offset=7", StatusCode::BAD_REQUEST, "bad_request", "offset"),
+        ("tail=100001", StatusCode::BAD_REQUEST, "bad_request", "tail"),
+        ("rank=all&tail=4294967295", StatusCode::BAD_REQUEST, "bad_request", "tail"),
     ] {
         let refused = served.get("ada", &format!("/jobs/{job}/logs?{query}")).await;
         assert_eq!((refused.problem(status), refused.body["field"].as_str()), (code, Some(field)), "{query}");
     }
-    for query in ["rank=0", "rank=all", "timestamps=true"] {
+    for query in ["rank=0", "rank=all", "timestamps=true", "tail=0", "tail=100000"] {
         let not_yet = served.get("ada", &format!("/jobs/{job}/logs?{query}")).await;
         assert_eq!(not_yet.problem(StatusCode::CONFLICT), "not_started", "{query}");
     }
