@@ -3,11 +3,11 @@
 use headway_engine::StepSilence;
 use headway_engine::record::{JobState, StopCause};
 use headway_types::{
-    AgentCommand, Configuration, Generation, GpuCount, JobId, JobSpec, Layout, NodeReport, Seconds, Sequences,
-    StepReport, Tokens, example,
+    AgentCommand, Configuration, Generation, GpuCount, GroupPhase, JobId, JobSpec, Layout, NodeReport, Seconds,
+    Sequences, StepReport, Tokens, example,
 };
 
-use crate::harness::{Cluster, rigid, spec, training};
+use crate::harness::{Cluster, inventory, rigid, spec, training};
 
 fn printing(mut spec: JobSpec) -> JobSpec {
     spec.roles[0].run.progress = Some(example::progress());
@@ -89,7 +89,7 @@ fn printed_line(cluster: &mut Cluster, job: JobId, number: u64, apart: Seconds) 
 #[test]
 fn a_script_that_prints_a_line_an_epoch_is_not_taken_for_hanging_between_two() {
     for job in [tuned(), printing(rigid("no training section", 4))] {
-        let has_training = job.training.is_some();
+        let has_training = job.training().is_some();
         let mut cluster = Cluster::new(&[4]);
         let job = cluster.submit(job);
         cluster.start(job);

@@ -247,7 +247,7 @@ fn a_job_that_must_not_run_twice_is_never_said_to_leave_for_a_reservation() {
     cluster.request(Request::Reserve { reservation });
     cluster.pass_beating(2_000.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:#?}", cluster.messages);
-    let rounds: Vec<_> = cluster.plans.values().map(|plan| plan.plan.trigger.as_str()).collect();
+    let rounds: Vec<_> = cluster.plans.values().map(|plan| plan.plan.report.trigger.as_str()).collect();
     assert!(rounds.iter().all(|trigger| !trigger.contains("has to leave")), "{rounds:#?}");
     let told = format!("{:?}", cluster.engine.view().verdict(job));
     assert!(told.contains("it must not run twice, so it stays there until it ends"), "{told}");
@@ -257,7 +257,7 @@ fn a_job_that_must_not_run_twice_is_never_said_to_leave_for_a_reservation() {
 fn what_a_reservation_costs_counts_with_the_saves_that_were_seen() {
     let mut cluster = Cluster::new(&[4]);
     let mut patient = elastic("saves", 4);
-    patient.training.as_mut().unwrap().checkpoint.grace = Seconds(3_000.0);
+    patient.roles[0].training.as_mut().unwrap().checkpoint.grace = Seconds(3_000.0);
     let job = cluster.submit(patient);
     cluster.start(job);
     cluster.declare(job);
