@@ -176,8 +176,8 @@ mod tests {
         queued + hold = held
         queued + cancel = cancelled
         queued + succeed = succeeded
-        held + release = queued
         held + hold = held
+        held + release = queued
         held + cancel = cancelled
         held + succeed = succeeded
         starting + launched = running

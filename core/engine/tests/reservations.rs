@@ -214,7 +214,7 @@ fn a_grant_that_comes_too_late_for_a_jobs_limit_is_not_made() {
         cluster.feed(answer(&round, plan));
         cluster.pass_beating(5.0, &[0]);
         assert!(matches!(cluster.state(jobs[0]), JobState::Queued { .. }), "it would be killed, or overstay");
-        cluster.pass_beating(14_400.0, &[0]);
+        cluster.pass_beating(14_700.0, &[0]);
         assert!(starts(&cluster, jobs[0]), "when the reservation is over: {:#?}", cluster.messages);
     }
 }
@@ -245,7 +245,7 @@ fn whoever_reserves_a_node_is_told_of_a_job_that_must_not_run_twice_and_stays() 
 fn a_job_that_must_not_run_twice_is_never_said_to_leave_for_a_reservation() {
     let (mut cluster, job, reservation) = overstaying();
     cluster.request(Request::Reserve { reservation });
-    cluster.pass_beating(2_000.0, &[0]);
+    cluster.pass_beating(1_500.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Running { .. }), "{:#?}", cluster.messages);
     let rounds: Vec<_> = cluster.plans.values().map(|plan| plan.plan.report.trigger.as_str()).collect();
     assert!(rounds.iter().all(|trigger| !trigger.contains("has to leave")), "{rounds:#?}");
