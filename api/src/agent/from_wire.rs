@@ -264,6 +264,7 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         address: inventory.address,
         isolated: inventory.isolated,
         not_isolated_reason: Some(inventory.not_isolated_reason).filter(|reason| !reason.is_empty()),
+        leaving_reason: Some(inventory.leaving_reason).filter(|reason| !reason.is_empty()),
         agent_version: inventory.agent_version,
         tells_shares: inventory.tells_shares,
         account: inventory

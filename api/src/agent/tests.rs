@@ -84,6 +84,7 @@ fn inventory() -> NodeInventory {
         address: "10.0.0.1".into(),
         isolated: false,
         not_isolated_reason: Some("no bpf file system".into()),
+        leaving_reason: Some("its agent got SIGTERM".into()),
         conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],
         labels: [("disk".to_owned(), "nvme".to_owned())].into(),
         agent_version: "0.1.0".into(),

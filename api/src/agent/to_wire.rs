@@ -344,6 +344,7 @@ impl From<&NodeInventory> for wire::NodeInventory {
             address: inventory.address.clone(),
             isolated: inventory.isolated,
             not_isolated_reason: inventory.not_isolated_reason.clone().unwrap_or_default(),
+            leaving_reason: inventory.leaving_reason.clone().unwrap_or_default(),
             agent_version: inventory.agent_version.clone(),
             tells_shares: inventory.tells_shares,
             account: inventory

@@ -15,6 +15,7 @@ mod expectations;
 mod fairness;
 mod given_up;
 mod harness;
+mod leaving;
 mod limits;
 mod live_layouts;
 mod members;
