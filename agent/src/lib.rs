@@ -10,6 +10,7 @@ mod carried;
 mod cause;
 mod certificate;
 mod cgroup;
+mod checkpoints;
 mod clock;
 mod config;
 mod connections;
@@ -45,6 +46,7 @@ mod servers;
 mod session;
 mod site;
 mod user;
+mod view;
 mod warm;
 mod worker_socket;
 
@@ -121,7 +123,8 @@ pub struct Ending {
     pub stop: CancellationToken,
 }
 
-/// Runs an agent until it is told to end. Workers it started go on; the next run on the same data directory adopts them.
+/// Runs an agent until it is told to end. Workers it started go on; the next run on the same data directory adopts
+/// them.
 pub async fn run(config: AgentConfig, ending: Ending) -> Result<(), AgentError> {
     let shutdown = ending.stop;
     descriptors::close_on_exec().map_err(AgentError::io("closing inherited descriptors to jobs"))?;

@@ -293,6 +293,7 @@ pub(super) fn from_scheduler() -> Vec<SchedulerToAgent> {
     commands.push(AgentCommand::Checkpoint { job, generation });
     commands.push(AgentCommand::Notify { job, generation, number: 2 });
     commands.push(AgentCommand::Forget { job, generation });
+    commands.push(AgentCommand::Prune { job, committed: checkpoint(), keep: std::num::NonZeroU32::MIN });
     let serials = [None, Some(Serial(7))].into_iter().cycle();
     let mut messages: Vec<_> = commands
         .into_iter()

@@ -28,6 +28,7 @@ mod places;
 mod poison;
 mod printed;
 mod proposals;
+mod pruning;
 mod quotas;
 mod rebalancing;
 mod requests;
