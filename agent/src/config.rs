@@ -141,6 +141,7 @@ impl AgentConfig {
             isolated: false,
             not_isolated_reason: None,
             conditions: Vec::new(),
+            leaving_reason: None,
             labels: self.labels.clone(),
             agent_version: env!("CARGO_PKG_VERSION").to_owned(),
             tells_shares: true,

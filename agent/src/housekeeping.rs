@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use headway_node::{Ledger, Share};
-use headway_types::{Bytes, Condition, ConditionKind, Generation, JobId};
+use headway_types::{Bytes, Condition, ConditionKind, Generation, JobId, Seconds};
 
 use crate::activity::Watched;
 use crate::journal;
@@ -27,15 +27,25 @@ pub(crate) struct Census {
     known: BTreeSet<(JobId, Generation)>,
     live: Vec<(JobId, Generation)>,
     checkpoints: BTreeSet<PathBuf>,
+    /// The longest time that a group which is not over needs to come down: its grace and its epilog.
+    pub(crate) coming_down: Seconds,
     /// Groups whose doings the scheduler wants to hear of.
     pub(crate) watched: Vec<Watched>,
 }
 
 impl Census {
+    /// Whether the ledger has no group any more: each has ended, and the scheduler has recorded its end.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     pub(crate) fn of(ledger: &Ledger) -> Self {
         let key = |group: &headway_node::Group| (group.job(), group.generation());
         let live = || ledger.groups().filter(|group| group.phase.may_have_processes());
+        let stays = ledger.groups().filter(|group| !group.phase.is_ended());
+        let times = stays.map(|group| (group.order.grace + group.order.run.hooks.after()).0);
         Self {
+            coming_down: Seconds(times.fold(0.0, f64::max)),
             known: ledger.groups().map(key).collect(),
             live: live().map(key).collect(),
             checkpoints: live().map(|group| PathBuf::from(&group.order.checkpoint_dir)).collect(),

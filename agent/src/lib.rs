@@ -10,9 +10,11 @@ mod carried;
 mod cause;
 mod certificate;
 mod cgroup;
+mod checkpoints;
 mod clock;
 mod config;
 mod connections;
+mod departure;
 mod descriptors;
 mod emulated;
 mod environment;
@@ -44,6 +46,7 @@ mod servers;
 mod session;
 mod site;
 mod user;
+mod view;
 mod warm;
 mod worker_socket;
 
@@ -111,8 +114,19 @@ impl AgentError {
 /// Inputs of the node's loop that may wait; beyond this, sources wait instead.
 const INPUTS: usize = 1024;
 
-/// Runs an agent until `shutdown`. Workers it started go on; the next run on the same data directory adopts them.
-pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(), AgentError> {
+/// How an agent is told to end.
+#[derive(Clone, Debug, Default)]
+pub struct Ending {
+    /// First announces to the scheduler that the node goes away, and waits for the jobs to leave (`--leave-on-term`).
+    pub leave: CancellationToken,
+    /// Ends at once.
+    pub stop: CancellationToken,
+}
+
+/// Runs an agent until it is told to end. Workers it started go on; the next run on the same data directory adopts
+/// them.
+pub async fn run(config: AgentConfig, ending: Ending) -> Result<(), AgentError> {
+    let shutdown = ending.stop;
     descriptors::close_on_exec().map_err(AgentError::io("closing inherited descriptors to jobs"))?;
     let users = Users::new(config.run_as.clone(), config.allow_others, config.least_uid)?;
     let (files, _lock) = Files::open(&config.data_dir, users.are_others())?;
@@ -158,13 +172,14 @@ pub async fn run(config: AgentConfig, shutdown: CancellationToken) -> Result<(),
     // Whichever ends first ends the others: the futures are dropped, worker processes are not.
     tokio::select! {
         () = told_to_end => Ok(()),
+        never = departure::run(&site, &ending.leave, &shutdown) => match never {},
         result = node.run(receiver) => result,
         () = session.run() => Ok(()),
         () = session.servers.keep_certificate() => Ok(()),
         () = socket => Ok(()),
         () = observer.run() => Ok(()),
         () = activity::run(Arc::clone(&site), uses, outbox) => Ok(()),
-        () = housekeeping::run(site) => Ok(()),
+        () = housekeeping::run(Arc::clone(&site)) => Ok(()),
         () = launcher.keep_warm() => Ok(()),
         () = reaper::run() => Ok(()),
     }

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::AgentError;
+use crate::checkpoints::{self, Pruner};
 use crate::clock::{now, sleep_until};
 use crate::environment;
 use crate::hooks;
@@ -98,6 +99,7 @@ pub(crate) struct Node {
     secrets: Secrets,
     /// The inventory that a session registered with, until it is open.
     registered: Option<Box<NodeInventory>>,
+    pruner: Pruner,
     wake_at: Option<Timestamp>,
 }
 
@@ -130,6 +132,7 @@ impl Node {
             workers: BTreeMap::new(),
             secrets: Secrets::new(),
             registered: None,
+            pruner: Pruner::default(),
             wake_at: None,
         })
     }
@@ -375,6 +378,14 @@ impl Node {
                         self.launcher.kill(job, generation);
                     }
                 }
+            }
+            NodeAction::Prune { order, committed, keep } => {
+                let (site, pruner) = (Arc::clone(&self.site), self.pruner.clone());
+                tokio::spawn(async move { checkpoints::prune(&pruner, &order, &committed, keep, &site).await });
+            }
+            NodeAction::RemoveEmptyDirectories { order } => {
+                let site = Arc::clone(&self.site);
+                tokio::spawn(async move { checkpoints::remove_empty(&order, &site).await });
             }
             NodeAction::Close { job, generation } => {
                 self.ports.remove(&(job, generation));

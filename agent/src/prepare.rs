@@ -33,6 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The job's directory must be a real directory of the job's user, as one look at the name itself shows: in a sticky directory nobody
 /// else can change that afterwards. A directory of the agent's own user is no attack, and it fails below if it is closed. A file system
 /// that shows one owner for everybody's files (a FUSE mount, NFS with `all_squash`) is recognised by what the user makes there.
+///
+/// The end of a former generation, on this node or on another, removes the job's directory while it is empty
+/// (`checkpoints.rs`): also between two steps of this script. It then begins again, with all checks. What holds a
+/// directory of this generation is not removed.
 const PROBE: &str = r#"
 if [ -n "$1" ] && ! cd -- "$1"; then
     [ -e "$1" ] && exit 11
@@ -43,19 +47,31 @@ root=${job%/*}
 root=${root:-/}
 mkdir -p -- "$root" || exit 13
 if [ -k "$root" ]; then umask 077; fi
-[ -e "$job" ] || [ -L "$job" ] || mkdir -- "$job" || [ -e "$job" ] || exit 13
-found=$(stat -c '%u %F' -- "$job") || exit 13
-if [ "$found" != "$5 directory" ] && [ "$found" != "$6 directory" ]; then
-    tried=$(mktemp -d -- "$root/.headway-owner-XXXXXXXX" 2>/dev/null) && {
-        made=$(stat -c '%u %F' -- "$tried")
-        rmdir -- "$tried"
+attempt=0
+gone() { [ ! -e "$job" ] && [ ! -L "$job" ] && [ "$attempt" -lt 20 ]; }
+while :; do
+    attempt=$((attempt + 1))
+    [ -e "$job" ] || [ -L "$job" ] || why=$(mkdir -- "$job" 2>&1) || [ -e "$job" ] || {
+        case $why in *"File exists"*) gone && continue ;; esac
+        echo "$why" >&2
+        exit 13
     }
-    if [ "$made" = "$5 directory" ] || [ "$made" != "$found" ]; then
-        echo "$found"
-        exit 16
+    found=$(stat -c '%u %F' -- "$job" 2>&1) || { gone && continue; echo "$found" >&2; exit 13; }
+    if [ "$found" != "$5 directory" ] && [ "$found" != "$6 directory" ]; then
+        tried=$(mktemp -d -- "$root/.headway-owner-XXXXXXXX" 2>/dev/null) && {
+            made=$(stat -c '%u %F' -- "$tried")
+            rmdir -- "$tried"
+        }
+        if [ "$made" = "$5 directory" ] || [ "$made" != "$found" ]; then
+            echo "$found"
+            exit 16
+        fi
     fi
-fi
-mkdir -p -- "$2" && [ -w "$2" ] && [ -x "$2" ] || exit 13
+    why=$(mkdir -- "$2" 2>&1) || [ -d "$2" ] || { gone && continue; echo "$why" >&2; exit 13; }
+    [ "$(stat -c '%u %F' -- "$job" 2>&1)" = "$found" ] && break
+    [ "$attempt" -lt 20 ] || exit 13
+done
+[ -w "$2" ] && [ -x "$2" ] || exit 13
 [ -z "$3" ] || [ -r "$3/manifest.json" ] || exit 14
 [ -x "$4" ] || exit 15
 "#;
@@ -247,6 +263,9 @@ fn unwritable(checkpoints: &str, whom: &str, said: &str) -> Fault {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use headway_types::{Blame, GpuType};
 
     use super::*;
@@ -261,6 +280,35 @@ mod tests {
         let (checked, ()) = tokio::join!(check(&order, &site, &withdrawn), async { withdrawn.cancel() });
         let fault = checked.unwrap_err();
         assert_eq!((fault.blame, &*fault.message), (Blame::Infrastructure, "the group was stopped during its checks"));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_start_survives_that_the_empty_directory_of_its_job_vanishes() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = fixture::site(&dir.path().join("agent"));
+        let order = fixture::order(&site.inventory.now(), 2, "true");
+        let job = dir.path().join(order.job.to_string());
+        let order = LaunchOrder { checkpoint_dir: job.display().to_string(), ..order };
+        let (done, removals) = (CancellationToken::new(), Arc::new(AtomicU32::new(0)));
+        let (over, left, taken) = (done.clone(), Arc::clone(&removals), job.clone());
+        // As other nodes do when a former generation ends there, at once and three times for each start.
+        let remover = std::thread::spawn(move || {
+            while !over.is_cancelled() {
+                if left.load(Ordering::SeqCst) > 0 && std::fs::remove_dir(&taken).is_ok() {
+                    left.fetch_sub(1, Ordering::SeqCst);
+                }
+            }
+        });
+        for _ in 0..10 {
+            removals.store(3, Ordering::SeqCst);
+            let probed = run_probe(&order, &site, None).await.map(|probed| matches!(probed, Probed::Ready));
+            assert_eq!(probed, Ok(true));
+            assert!(job.join("g2").is_dir());
+            std::fs::remove_dir(job.join("g2")).unwrap();
+        }
+        done.cancel();
+        remover.join().unwrap();
+        assert!(removals.load(Ordering::SeqCst) < 3, "it has vanished under the last start");
     }
 
     #[test]

@@ -5,7 +5,6 @@ mod checkpoint;
 #[cfg(test)]
 mod fuzz;
 mod message;
-mod view;
 
 use std::collections::BTreeMap;
 use std::fs::Permissions;
@@ -33,9 +32,9 @@ use crate::files::read_beginning;
 use crate::node::{Hello, Input};
 use crate::observer::Observer;
 use crate::site::Site;
+use crate::view::View;
 pub(crate) use message::AgentLine;
 use message::{CheckpointLine, HelloLine, WorkerLine};
-use view::View;
 
 /// Longest line either way.
 const LINE_LIMIT: usize = 64 * 1024;

@@ -263,6 +263,7 @@ fn words(command: &AgentCommand, store: &crate::store::Store) -> String {
         AgentCommand::Configure { .. } => "reconfigure".to_owned(),
         AgentCommand::Checkpoint { .. } => "save".to_owned(),
         AgentCommand::Notify { .. } => "notify".to_owned(),
+        AgentCommand::Prune { .. } => "prune".to_owned(),
         AgentCommand::Forget { .. } => "forget".to_owned(),
     };
     format!("{verb} {name} {generation}")

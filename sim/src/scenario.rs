@@ -137,7 +137,7 @@ pub fn training(target: Tokens, fenced: bool, live: bool) -> Training {
         precision: Precision::Fp32,
         target: Some(target.into()),
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
-        checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
+        checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced, keep: None },
         reconfigure: Capabilities { batch, layout: Flexibility::Restart },
         ..example::training(Work::Model(example::small()))
     }

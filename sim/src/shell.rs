@@ -41,6 +41,8 @@ impl World<'_> {
                 self.clock.after(Seconds(1.0), shell(NodeEvent::EpilogDone { job, generation }));
             }
             NodeAction::Withdraw { .. } | NodeAction::Close { .. } => {}
+            // Simulated nodes have no files.
+            NodeAction::RemoveEmptyDirectories { .. } | NodeAction::Prune { .. } => {}
         }
     }
 

@@ -256,6 +256,11 @@ impl Cluster {
 
     /// By the certificate that it has; where it reaches the schedulers it knows since it joined.
     pub fn start_agent(&mut self, index: usize) {
+        self.start_agent_with(index, &[]);
+    }
+
+    /// Starts an agent with further options.
+    pub fn start_agent_with(&mut self, index: usize, further: &[&str]) {
         let path = |name: &str| self.dir.path().join(name).display().to_string();
         let name = format!("node-{}", index + 1);
         let arguments = [
@@ -283,6 +288,8 @@ impl Cluster {
             "1",
         ]
         .map(String::from);
+        let further = further.iter().map(|one| (*one).to_owned());
+        let arguments: Vec<String> = arguments.into_iter().chain(further).collect();
         self.agents[index] = Some(Process::start(&arguments, &self.log(&name)).expect("starting an agent"));
     }
 
@@ -369,7 +376,14 @@ impl Cluster {
         self.agents[index].take().expect("the agent runs").kill_outright();
     }
 
-    /// SIGSTOP or SIGCONT of an agent.
+    /// Whether an agent has ended by itself, and what it wrote last if so.
+    pub fn agent_ended(&mut self, index: usize) -> Option<String> {
+        let ended = self.agents[index].as_mut().expect("the agent runs").ended()?;
+        self.agents[index] = None;
+        Some(ended)
+    }
+
+    /// Sends an agent a signal, such as SIGSTOP or SIGCONT.
     pub fn signal_agent(&self, index: usize, signal: Signal) {
         self.agents[index].as_ref().expect("the agent runs").signal(signal);
     }

@@ -80,6 +80,55 @@ async fn workers_outlive_their_agent_and_are_adopted_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_that_leaves_on_sigterm_ends_once_its_jobs_have_saved_and_left() {
+    let mut cluster = Cluster::start(2, 2).await;
+    cluster.kill_agent(0);
+    cluster.start_agent_with(0, &["--leave-on-term"]);
+    cluster.wait_for_nodes(2).await;
+    // It takes all GPUs of both nodes, and can go on with those of one.
+    let id = start_training(&cluster, "leaver").await;
+    until("the job to run on the node that leaves", PATIENCE, || async {
+        let node = node_1(&cluster).await?;
+        node.gpus.iter().any(|gpu| gpu.job_id.is_some()).then_some(())
+    })
+    .await;
+    let before = cluster.client.job(&id).await.unwrap().job;
+
+    cluster.signal_agent(0, Signal::SIGTERM);
+    until("the agent to end", PATIENCE, || {
+        let ended = cluster.agent_ended(0);
+        async move { ended }
+    })
+    .await;
+    let log = std::fs::read_to_string(cluster.log("node-1")).unwrap();
+    assert!(log.contains("all groups have left this node"), "{log}");
+    let node = node_1(&cluster).await.unwrap();
+    let reason = node.leaving_reason.unwrap_or_default();
+    assert!(reason.starts_with("its agent got SIGTERM and ends within "), "{reason}");
+    assert!(node.gpus.iter().all(|gpu| gpu.job_id.is_none()), "its GPUs are proven free");
+    assert!(cluster.command(&["node", "describe", "node-1"]).contains("leaves       its agent got SIGTERM"));
+    let after = until("the job to train elsewhere", PATIENCE, || async {
+        let job = cluster.client.job(&id).await.ok()?.job;
+        (job.state == State::Running && job.generation > before.generation && job.samples_seen > before.samples_seen)
+            .then_some(job)
+    })
+    .await;
+    assert_eq!(after.restarts, before.restarts, "it has failed nowhere");
+
+    cluster.start_agent(0);
+    until("the node to be back in service", PATIENCE, || async {
+        let node = node_1(&cluster).await?;
+        (node.connected && node.leaving_reason.is_none() && node.health_score == 1.0).then_some(())
+    })
+    .await;
+    cluster.stop(&[]).await;
+}
+
+async fn node_1(cluster: &Cluster) -> Option<headway_api::v1::Node> {
+    cluster.client.nodes().await.ok()?.into_iter().find(|node| node.name == "node-1")
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_killed_worker_resumes_from_its_checkpoint() {
     let cluster = Cluster::start(2, 2).await;
     let id = start_training(&cluster, "mortal").await;

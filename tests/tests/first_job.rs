@@ -5,10 +5,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use headway_tests::cluster::{free_port, open_to_postgres};
 use headway_tests::process::{Process, binary};
 use headway_tests::{soon, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// A person's terminal: a directory to work in, and what `up` left for it.
 struct Terminal {
@@ -86,6 +89,47 @@ async fn a_first_job_takes_three_commands() {
     a_failure_is_told_with_its_exit_code_and_last_lines(&terminal);
     waiting_ends_in_time(&terminal);
     process.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn up_stops_within_five_seconds_while_an_agent_has_no_session() {
+    let scratch = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").unwrap();
+    let (mut process, terminal) = up(scratch.path()).await;
+    terminal.says(&["submit", "--gpus", "4", "--name", "long", "--", "sleep", "600"]);
+    terminal.says(&["job", "wait", "long", "--for", "running"]);
+    let agents = agents_below(&scratch.path().join("data"));
+    assert_eq!(agents.len(), 2, "{agents:?}");
+    let began = Instant::now();
+    process.signal(Signal::SIGTERM);
+    // From now on none of them is started again, and their nodes stay available until their leases are over.
+    for agent in agents {
+        kill(agent, Signal::SIGKILL).unwrap();
+    }
+    until("the end of headway up", soon(), || {
+        let ended = process.ended();
+        async move { ended }
+    })
+    .await;
+    let took = began.elapsed();
+    let said = fs::read_to_string(scratch.path().join("up.log")).unwrap();
+    assert!(took < Duration::from_secs(5), "it took {took:?}: {said}");
+    assert!(said.contains("headway: stopped"), "{said}");
+}
+
+/// The agents of an `up`, by the data directories that they were given.
+fn agents_below(data: &Path) -> Vec<Pid> {
+    let node = format!("{}/node-", data.display());
+    let is_agent = |entry: &fs::DirEntry| {
+        let line = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&str> = line.split('\0').collect();
+        words.get(1) == Some(&"agent") && words.iter().any(|word| word.starts_with(&node))
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        is_agent(&entry).then(|| Pid::from_raw(pid))
+    });
+    pids.collect()
 }
 
 fn a_slurm_script_runs_as_it_is(terminal: &Terminal) {

@@ -195,7 +195,8 @@ impl Emulation {
             NodeAction::Epilog { order, .. } => {
                 self.queue.push(now, Due::EpilogDone { node, key: (order.job, order.generation) });
             }
-            NodeAction::Withdraw { .. } => {}
+            // Nor have they files.
+            NodeAction::Withdraw { .. } | NodeAction::RemoveEmptyDirectories { .. } | NodeAction::Prune { .. } => {}
             // A ledger outlives its process only on a new boot, on which nothing is left to adopt or to sweep.
             NodeAction::Adopt { .. } | NodeAction::Sweep { .. } | NodeAction::Close { .. } => {}
         }

@@ -112,6 +112,7 @@ pub(super) fn inventory(
         address: "127.0.0.1".to_owned(),
         isolated: true,
         not_isolated_reason: None,
+        leaving_reason: None,
         conditions: Vec::new(),
         labels: labels.clone(),
         agent_version: format!("{} (emulated)", env!("CARGO_PKG_VERSION")),

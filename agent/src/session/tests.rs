@@ -35,6 +35,11 @@ impl AgentGateway for Gateway {
     }
 }
 
+/// An agent that ends as soon as the token says so.
+fn stop_by(token: &CancellationToken) -> crate::Ending {
+    crate::Ending { stop: token.clone(), ..crate::Ending::default() }
+}
+
 /// A scheduler on a free port; each stream it is offered comes out.
 pub(crate) async fn listen() -> (SocketAddr, mpsc::Receiver<Session>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -107,7 +112,7 @@ async fn an_agent_registers_beats_obeys_and_dials_again() {
     let mut config = fixture::config(dir.path(), 1);
     config.server_urls = vec![format!("http://{address}")];
     let shutdown = tokio_util::sync::CancellationToken::new();
-    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+    let agent = tokio::spawn(crate::run(config, stop_by(&shutdown)));
 
     let (token, mut inbound, outbound) = accept(&mut sessions).await;
     assert_eq!(token, "Bearer t");
@@ -134,7 +139,7 @@ async fn an_agent_that_is_told_to_end_closes_its_session_in_order() {
     let mut config = fixture::config(dir.path(), 1);
     config.server_urls = vec![format!("http://{address}")];
     let shutdown = tokio_util::sync::CancellationToken::new();
-    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+    let agent = tokio::spawn(crate::run(config, stop_by(&shutdown)));
     let (_, mut inbound, outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
     shutdown.cancel();
@@ -152,7 +157,7 @@ async fn an_agent_without_a_session_ends_as_soon_as_it_is_told() {
     let mut config = fixture::config(dir.path(), 1);
     config.server_urls = vec![format!("http://{}", silent.local_addr().unwrap())];
     let shutdown = tokio_util::sync::CancellationToken::new();
-    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+    let agent = tokio::spawn(crate::run(config, stop_by(&shutdown)));
     let _dialled = tokio::time::timeout(Duration::from_secs(20), silent.accept()).await.unwrap().unwrap();
     let told = std::time::Instant::now();
     shutdown.cancel();
@@ -171,7 +176,7 @@ async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_tha
     let mut config = fixture::config(dir.path(), 1);
     config.server_urls = servers.iter().map(|address| format!("http://{address}")).collect();
     let shutdown = tokio_util::sync::CancellationToken::new();
-    let agent = tokio::spawn(crate::run(config, shutdown.clone()));
+    let agent = tokio::spawn(crate::run(config, stop_by(&shutdown)));
 
     let (_, mut inbound, outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;

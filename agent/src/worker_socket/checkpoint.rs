@@ -7,7 +7,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use super::message::CheckpointLine;
-use super::view::View;
+use crate::view::View;
 
 #[derive(Deserialize)]
 struct Manifest {

@@ -1,6 +1,7 @@
 //! From the wire to the vocabulary. What is missing or out of range is an error that names the field.
 
 use core::fmt::Display;
+use core::num::NonZeroU32;
 use core::str::FromStr;
 use std::collections::BTreeMap;
 
@@ -231,6 +232,11 @@ fn command(body: wire::command::Body) -> Read<AgentCommand> {
             generation: Generation(notify.generation),
             number: notify.number,
         },
+        Body::Prune(prune) => AgentCommand::Prune {
+            job: parse("job_id", &prune.job_id)?,
+            committed: checkpoint(present("committed", prune.committed)?),
+            keep: NonZeroU32::new(prune.keep).ok_or(WireError::Missing { field: "keep" })?,
+        },
         Body::Forget(forget) => {
             AgentCommand::Forget { job: parse("job_id", &forget.job_id)?, generation: Generation(forget.generation) }
         }
@@ -264,6 +270,7 @@ fn inventory(inventory: wire::NodeInventory) -> Read<NodeInventory> {
         address: inventory.address,
         isolated: inventory.isolated,
         not_isolated_reason: Some(inventory.not_isolated_reason).filter(|reason| !reason.is_empty()),
+        leaving_reason: Some(inventory.leaving_reason).filter(|reason| !reason.is_empty()),
         agent_version: inventory.agent_version,
         tells_shares: inventory.tells_shares,
         account: inventory

@@ -84,6 +84,7 @@ fn inventory() -> NodeInventory {
         address: "10.0.0.1".into(),
         isolated: false,
         not_isolated_reason: Some("no bpf file system".into()),
+        leaving_reason: Some("its agent got SIGTERM".into()),
         conditions: vec![Condition { kind: ConditionKind::DiskPressure, message: "3 GiB left".into() }],
         labels: [("disk".to_owned(), "nvme".to_owned())].into(),
         agent_version: "0.1.0".into(),
@@ -292,6 +293,7 @@ pub(super) fn from_scheduler() -> Vec<SchedulerToAgent> {
     commands.push(AgentCommand::Checkpoint { job, generation });
     commands.push(AgentCommand::Notify { job, generation, number: 2 });
     commands.push(AgentCommand::Forget { job, generation });
+    commands.push(AgentCommand::Prune { job, committed: checkpoint(), keep: std::num::NonZeroU32::MIN });
     let serials = [None, Some(Serial(7))].into_iter().cycle();
     let mut messages: Vec<_> = commands
         .into_iter()

@@ -173,6 +173,9 @@ fn command_to_wire(term: Term, serial: Option<Serial>, command: &AgentCommand, s
         }),
         AgentCommand::Checkpoint { .. } => Body::Checkpoint(wire::SaveCheckpoint { job_id, generation }),
         AgentCommand::Notify { number, .. } => Body::Notify(wire::Notify { job_id, generation, number: *number }),
+        AgentCommand::Prune { committed, keep, .. } => {
+            Body::Prune(wire::Prune { job_id, committed: Some(committed.into()), keep: keep.get() })
+        }
         AgentCommand::Forget { .. } => Body::Forget(wire::Forget { job_id, generation }),
     };
     wire::Command { term: term.0, serial: serial.map_or(0, |serial| serial.0), body: Some(body) }
@@ -344,6 +347,7 @@ impl From<&NodeInventory> for wire::NodeInventory {
             address: inventory.address.clone(),
             isolated: inventory.isolated,
             not_isolated_reason: inventory.not_isolated_reason.clone().unwrap_or_default(),
+            leaving_reason: inventory.leaving_reason.clone().unwrap_or_default(),
             agent_version: inventory.agent_version.clone(),
             tells_shares: inventory.tells_shares,
             account: inventory

@@ -129,6 +129,7 @@ fn training(training: &Training, progress: Option<Value>) -> Value {
                 ("every", Some(json!(seconds(checkpoint.every)))),
                 ("grace", Some(json!(seconds(checkpoint.grace)))),
                 ("fenced", Some(json!(checkpoint.fenced))),
+                ("keep", checkpoint.keep.map(|keep| json!(keep))),
             ])),
         ),
         ("reconfigure", Some(json!(training.reconfigure))),

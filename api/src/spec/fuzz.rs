@@ -18,7 +18,7 @@ const WORDS: &[&str] = &[
     "model", "curve", "precision", "bf16", "reference_batch", "batch", "policy", "norm_test", "eta", "lr_scaling",
     "adascale", "target", "tokens", "count", "reference", "layouts", "auto", "tp", "pp", "cp", "ep", "vpp",
     "schedule", "1f1b", "sharding", "parameters", "recompute", "full", "micro_batch", "sequence_parallel",
-    "reconfigure", "live", "never", "checkpoint", "dir", "every", "grace", "fenced", "kappa", "noise", "adam",
+    "reconfigure", "live", "never", "checkpoint", "dir", "every", "grace", "fenced", "keep", "kappa", "noise", "adam",
     "progress", "source", "stdout", "regex", "step=(\\d+)", "samples_per_step", "tokens_per_step", "rank", "last",
     "seq_len", "min_runtime", "max_resizes_per_hour", "max_overhead_pct", "min_share", "time", "max_restarts", "restartable",
     "signal", "B:USR1@120s", "stall_after", "min_gpu_util", "10%/1h", "job", "on", "success", "range", "parallel",

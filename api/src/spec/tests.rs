@@ -32,7 +32,7 @@ training:
   lr_scaling: linear
   target: 300B tokens
   layouts: {tp: [1, 2, 4, 8], pp: 8, micro_batch: 16, vpp: 2, sharding: [none, optimizer, parameters], recompute: full, sequence_parallel: true, offload: [none, host], uneven_stages: true}
-  checkpoint: {dir: '/ckpt/{job_name}', every: 15m, grace: 180s, fenced: false}
+  checkpoint: {dir: '/ckpt/{job_name}', every: 15m, grace: 180s, fenced: false, keep: 3}
   progress: {source: socket}
   reconfigure: {batch: live, layout: restart}
   kappa: 1.5
@@ -111,6 +111,7 @@ fn a_full_specification_is_read() {
     assert_eq!(training.checkpoint.dir.as_deref(), Some("/ckpt/llama-8b-pretrain"));
     assert_eq!(training.checkpoint.every, Seconds(900.0));
     assert!(!training.checkpoint.fenced);
+    assert_eq!(training.checkpoint.keep.map(std::num::NonZeroU32::get), Some(3));
     assert_eq!(training.reconfigure, Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart });
     assert_eq!(spec.limits.time, Some(Seconds(172_800.0)));
     assert!((spec.elastic.max_overhead - 0.03).abs() < 1e-12);
@@ -346,6 +347,25 @@ fn a_checkpoint_directory_is_filled_in_with_the_jobs_name_and_ends_in_its_id_any
         assert_eq!(error.field, "training.checkpoint.dir", "{wrong}");
         let hint = error.hint.unwrap_or_default();
         assert!(wrong == "${JOB_NAME}" || hint.contains("${JOB_NAME} is filled in"), "{wrong}: {hint}");
+    }
+}
+
+#[test]
+fn a_job_keeps_all_checkpoints_unless_it_says_how_many_and_one_at_least() {
+    let read = |checkpoint: &str| {
+        let with_section = format!("64 sequences\n  checkpoint: {checkpoint}");
+        read_yaml(&with("64 sequences", &with_section)).map(|spec| spec.checkpoint_policy().keep.map(|keep| keep.get()))
+    };
+    assert_eq!(read("{every: 1m}").unwrap(), None);
+    assert_eq!(read("{keep: 1}").unwrap(), Some(1));
+    assert_eq!(
+        read("{keep: 0}").unwrap_err().to_string(),
+        "training.checkpoint.keep: must be 1 at least: a job restarts from its newest checkpoint (remove it to keep all checkpoints, or give \
+         1 to keep the newest alone)"
+    );
+    for wrong in ["-1", "1.5", "all", "'2'"] {
+        let error = read(&format!("{{keep: {wrong}}}")).unwrap_err();
+        assert_eq!(error.field, "training.checkpoint.keep", "{wrong}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! `training`: what makes a job tunable. Without it a job is scheduled as it is.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use headway_types::spec::{
     BatchPolicy, BatchRange, CheckpointPolicy, ExecutionLimits, LayoutLimits, LrScaling, NoiseKind, Precision, Target,
@@ -323,7 +324,7 @@ fn checkpoint(training: &Section<'_>, job_name: &str) -> CheckpointPolicy {
     let mut policy = CheckpointPolicy::default();
     let Some(value) = training.get("checkpoint") else { return policy };
     let path = training.field("checkpoint");
-    let known = ["dir", "every", "grace", "fenced"];
+    let known = ["dir", "every", "grace", "fenced", "keep"];
     let Some(section) = Section::open(&path, value, &known, &["signal", "resharding"], training.findings()) else {
         return policy;
     };
@@ -332,7 +333,18 @@ fn checkpoint(training: &Section<'_>, job_name: &str) -> CheckpointPolicy {
     policy.every = positive("every", policy.every);
     policy.grace = positive("grace", policy.grace);
     policy.fenced = section.flag("fenced").unwrap_or(policy.fenced);
+    policy.keep = kept(&section);
     policy
+}
+
+/// How many checkpoints are kept.
+fn kept(section: &Section<'_>) -> Option<NonZeroU32> {
+    if section.get("keep").and_then(Value::as_f64) == Some(0.0) {
+        let hint = "remove it to keep all checkpoints, or give 1 to keep the newest alone";
+        section.wrong_hint("keep", "must be 1 at least: a job restarts from its newest checkpoint", hint);
+        return None;
+    }
+    section.whole("keep", 1).and_then(NonZeroU32::new)
 }
 
 /// What a shell would know of the job, as people write directories for one, and the placeholders that mean the same here.

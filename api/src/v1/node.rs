@@ -75,9 +75,16 @@ pub struct Node {
     #[serde(default)]
     #[schema(required = true)]
     pub remarks: Vec<String>,
+    /// Why its agent says that the node goes away soon, so that jobs leave it; `null`: it stays.
+    #[serde(default)]
+    pub leaving_reason: Option<String>,
     /// What is seen: `registering`, `available`, `unreachable` or `lost`.
     #[schema(value_type = String)]
     pub availability: AvailabilityKind,
+    /// Whether its agent has a session now. A node without one stays `available` until its lease is over.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub connected: bool,
     pub availability_since: Option<DateTime<Utc>>,
     /// What jobs may choose it by: its agent's word, and over it that of operators.
     #[serde(default)]

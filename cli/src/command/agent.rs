@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use headway_agent::{
-    Access, AgentConfig, CgroupRoot, DeclaredGpus, FleetConfig, FleetGroup, GpuOffer, Joiner, Joining, OutputLimits,
-    RunAs, WarmLimits, WrittenGroup, joined_name,
+    Access, AgentConfig, CgroupRoot, DeclaredGpus, Ending, FleetConfig, FleetGroup, GpuOffer, Joiner, Joining,
+    OutputLimits, RunAs, WarmLimits, WrittenGroup, joined_name,
 };
 use headway_emulation::hardware::gpu_type;
 use headway_goodput::catalog::Catalog;
@@ -17,7 +17,7 @@ use headway_types::spec::MOST_NODE_LABELS;
 use headway_types::{Bytes, EmulatedDevice, GpuCount, GpuType, NodeCount};
 
 use super::node::node_label;
-use super::shutdown_token;
+use super::{departure_tokens, shutdown_token};
 use crate::context::read_token;
 use crate::failure::{Failure, Kind};
 
@@ -126,6 +126,11 @@ pub struct Agent {
     /// PEM certificate authority of the scheduler, for an agent with a token.
     #[arg(long, requires = "agent_token_file")]
     pub tls_ca: Option<PathBuf>,
+    /// At SIGTERM, announce that the node goes away and let the scheduler move its jobs before the agent ends: at
+    /// most 15 min, and no longer than the longest grace (and epilog) of its jobs and 30 s. A second SIGTERM ends it
+    /// at once. For allocations and machines that are taken away after a SIGTERM.
+    #[arg(long, conflicts_with_all = ["emulate", "die_with_parent"])]
+    pub leave_on_term: bool,
     #[command(flatten)]
     pub fleet: Fleet,
     /// Ends when this process does (workers live on).
@@ -203,7 +208,10 @@ impl Agent {
 }
 
 pub async fn run(agent: Agent) -> Result<(), Failure> {
-    let shutdown = shutdown_token(agent.die_with_parent)?;
+    let ending = match agent.leave_on_term {
+        true => departure_tokens()?,
+        false => Ending { stop: shutdown_token(agent.die_with_parent)?, ..Ending::default() },
+    };
     let site = super::catalog::read(&agent.hardware, Parameters::built_in())?;
     let labels: BTreeMap<String, String> = agent.labels.iter().cloned().collect();
     if labels.len() > MOST_NODE_LABELS {
@@ -226,7 +234,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
             labels,
             failures: agent.fleet.failures,
         };
-        return headway_agent::run_fleet(config, shutdown)
+        return headway_agent::run_fleet(config, ending.stop)
             .await
             .map_err(|error| Failure::from(anyhow::Error::new(error)));
     }
@@ -277,7 +285,7 @@ pub async fn run(agent: Agent) -> Result<(), Failure> {
         },
         warm: WarmLimits { interpreters: agent.warm_interpreters, idle: Duration::from_secs(agent.warm_idle_seconds) },
     };
-    headway_agent::run(config, shutdown).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
+    headway_agent::run(config, ending).await.map_err(|error| Failure::from(anyhow::Error::new(error)))
 }
 
 #[cfg(test)]
@@ -311,6 +319,8 @@ mod tests {
         for wrong in ["--identity /i", "--join-token-file /j"] {
             assert!(parse(&format!("--data-dir /d {wrong}")).is_err(), "{wrong}: it has a token");
         }
+        assert!(parse("--data-dir /d --leave-on-term").unwrap().leave_on_term);
+        assert!(parse("--emulate H100x8 --leave-on-term").is_err(), "emulated nodes are taken away by nobody");
         for wrong in ["", "--gpus 8", "--emulate H100x8 --gpus 8", "--emulate x8", "--data-dir /d --nodes 3"] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }

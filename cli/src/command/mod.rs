@@ -70,6 +70,29 @@ pub fn shutdown_token(parent: Option<i32>) -> anyhow::Result<tokio_util::sync::C
     Ok(token)
 }
 
+/// Tokens of an agent that leaves before it ends: the first SIGTERM tells it to leave, a second one or SIGINT to end
+/// at once.
+pub fn departure_tokens() -> anyhow::Result<headway_agent::Ending> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let ending = headway_agent::Ending::default();
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let told = ending.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {
+                told.leave.cancel();
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+            _ = interrupt.recv() => {}
+        }
+        told.stop.cancel();
+    });
+    Ok(ending)
+}
+
 /// Asks the kernel for SIGTERM when the parent dies, and checks that it has not died already.
 fn die_with(parent: i32) -> anyhow::Result<()> {
     nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGTERM)?;

@@ -301,7 +301,7 @@ fn within(text: &str) -> Result<Seconds, String> {
 
 /// Why a node takes nothing new, whoever says so, and what else is to be known of it.
 fn reason(node: &NodeReply) -> String {
-    let said = [&node.policy_reason, &node.standing_reason].into_iter().flatten().cloned();
+    let said = [&node.policy_reason, &node.leaving_reason, &node.standing_reason].into_iter().flatten().cloned();
     let reserved = node.reservations.first().map(|one| format!("reserved {}", page::reserved(one)));
     let reasons: Vec<String> =
         said.chain(reserved).chain(node.conditions.iter().chain(&node.remarks).cloned()).collect();

@@ -54,14 +54,20 @@ impl Child {
         Ok(())
     }
 
-    /// SIGTERM, then SIGKILL after ten seconds.
-    pub async fn stop(mut self) -> anyhow::Result<()> {
+    /// Sends SIGTERM and does not wait.
+    pub fn terminate(&self) {
         if let Some(pid) = self.process.id() {
             // The process is ours and not yet reaped, so the pid cannot have been reused.
             kill(Pid::from_raw(pid.cast_signed()), Signal::SIGTERM).ok();
-            if tokio::time::timeout(Duration::from_secs(10), self.process.wait()).await.is_err() {
-                self.process.kill().await?;
-            }
+        }
+    }
+
+    /// SIGTERM, then SIGKILL after ten seconds.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.terminate();
+        let ended = tokio::time::timeout(Duration::from_secs(10), self.process.wait()).await;
+        if ended.is_err() {
+            self.process.kill().await?;
         }
         Ok(())
     }

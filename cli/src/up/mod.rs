@@ -174,7 +174,9 @@ pub async fn run(up: Up, name: Option<&str>) -> Result<(), Failure> {
         outcome = run_cluster(&up, name, &groups, &directory, &database, &mut children) => outcome,
         never = postgres.keep() => match never {},
     };
-    // Agents first: what they still have to say is said to a scheduler that can store it.
+    // Agents first, and all at once: what they still have to say is said to a scheduler that can store it, which is
+    // the first child.
+    children.iter().skip(1).for_each(Child::terminate);
     while let Some(child) = children.pop() {
         child.stop().await?;
     }
@@ -405,8 +407,9 @@ async fn drain(client: &Client, grace: Duration) -> anyhow::Result<()> {
     change_nodes(client, ids, Change::Drain).await?;
     loop {
         let nodes = client.nodes().await?;
-        // A node without a session stops nothing, however long it is waited for.
-        let reachable = nodes.iter().filter(|node| node.availability == AvailabilityKind::Available);
+        // A node without a session stops nothing, however long it is waited for. It stays available for a lease after
+        // it has lost it.
+        let reachable = nodes.iter().filter(|node| node.availability == AvailabilityKind::Available && node.connected);
         let busy: usize = reachable.map(|node| node.gpus.iter().filter(|gpu| gpu.job_id.is_some()).count()).sum();
         if busy == 0 {
             return Ok(());

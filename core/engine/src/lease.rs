@@ -6,7 +6,7 @@ use headway_types::NodeId;
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::health::Incident;
-use crate::record::{AvailabilityEvent, NodePolicy, Standing};
+use crate::record::{AvailabilityEvent, Standing};
 
 impl Engine {
     pub(crate) fn check_leases(&mut self) {
@@ -20,7 +20,7 @@ impl Engine {
             let message =
                 format!("node {name} has been silent for {lease} s; its GPUs stay granted until they are proven free");
             self.facts.note(Note::new("node.unreachable", message).node(id));
-            if self.facts.nodes.get(&id).is_some_and(|node| node.policy == NodePolicy::Schedulable) {
+            if self.facts.nodes.get(&id).is_some_and(|node| node.is_in_service()) {
                 self.incident(id, Incident::Silent, "it was silent for a whole lease");
             }
             self.facts.ask_round(format!("node {name} is unreachable"));

@@ -9,7 +9,7 @@ use headway_planner::{Force, PlanInput, PlanJob, PlanNode, PlanProject, PlanWork
 use headway_types::spec::NodeResources;
 use headway_types::{Gpu, GpuHealth, GpuSeconds, GpuType, IdSource, JobId, Move, NodeId, Plan, Timestamp};
 
-use crate::record::{Node, NodePolicy, Project, Reservation};
+use crate::record::{Node, Project, Reservation};
 use crate::view::{JobView, NodeView, View};
 
 impl Node {
@@ -22,7 +22,7 @@ impl Node {
             name: inventory.name.clone(),
             class: inventory.class(),
             gpus: gpus.into_iter().map(|gpu| gpu.uuid.clone()).collect(),
-            draining: matches!(self.policy, NodePolicy::Draining { .. }),
+            draining: self.is_draining(),
             host: NodeResources {
                 cpus: Some(inventory.cpus),
                 memory: Some(inventory.memory),
@@ -128,7 +128,7 @@ impl View {
     /// What is held stays usable to its holder where nothing new may start, unless the node drains; what is held under
     /// another node's name is that node's to offer.
     fn plan_node(&self, shown: &NodeView) -> PlanNode {
-        let drains = matches!(shown.node.policy, NodePolicy::Draining { .. });
+        let drains = shown.node.is_draining();
         let holder = |gpu: &Gpu| self.jobs.get(&shown.held.get(&gpu.uuid)?.0)?.allocation.as_ref();
         shown.node.for_round(|gpu| {
             let offered = match holder(gpu) {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use headway_types::command::GroupStatus;
 use headway_types::{
-    Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds, Timestamp,
+    AgentCommand, Capabilities, CheckpointRef, Generation, GroupPhase, JobId, NodeId, NodeReport, Seconds, Timestamp,
 };
 
 use crate::draft::Note;
@@ -133,6 +133,11 @@ impl Engine {
         self.facts.draft.shown_jobs.insert(job);
         let older = |last: &CheckpointRef| checkpoint.samples_seen <= last.samples_seen;
         if row.checkpoint.as_ref().is_some_and(older) {
+            // A node repeats its last offer in each session: the word that it is committed may have been lost with
+            // the former one.
+            if row.checkpoint.as_ref() == Some(&checkpoint) {
+                self.prune(node, job, checkpoint);
+            }
             return;
         }
         let (progress, credit) = seen.live.made_by(row, checkpoint.samples_seen);
@@ -148,6 +153,7 @@ impl Engine {
             row.spec.name, checkpoint.step, checkpoint.samples_seen, duration.0
         );
         let record = Checkpoint { job, checkpoint: checkpoint.clone(), duration, committed_at: now, progress };
+        let committed = checkpoint.clone();
         self.facts.edit_job(job, |job| {
             job.checkpoint = Some(checkpoint);
             job.checkpoint_at = Some(now);
@@ -162,6 +168,14 @@ impl Engine {
         let note = Note::new("checkpoint.committed", message).by(Actor::Node(node)).job(job);
         let note = note.with("generation", generation).with("tokens_seen", format!("{:.0}", tokens_seen.0));
         self.facts.note(note.with("reference_tokens", format!("{:.0}", progress.0)));
+        self.prune(node, job, committed);
+    }
+
+    /// Has the node remove older checkpoints of a job that keeps only some, once this one is committed: commands
+    /// leave after the commit.
+    fn prune(&mut self, node: NodeId, job: JobId, committed: CheckpointRef) {
+        let Some(keep) = self.facts.jobs.get(&job).and_then(|row| row.spec.checkpoint_policy().keep) else { return };
+        self.facts.draft.commands.push((node, AgentCommand::Prune { job, committed, keep }));
     }
 
     /// Told in the log, at most once a minute per job; what to do about it is for people to say.

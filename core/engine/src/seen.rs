@@ -255,6 +255,7 @@ impl Seen {
             AgentCommand::Configure { revision, .. } => ("configure", *revision),
             AgentCommand::Checkpoint { .. } => ("checkpoint", 0),
             AgentCommand::Notify { number, .. } => ("notify", u64::from(*number)),
+            AgentCommand::Prune { committed, .. } => ("prune", committed.step),
             AgentCommand::Forget { .. } => ("forget", 0),
         };
         let before = self.sent.get(&(job, generation, node, kind, number)).copied();

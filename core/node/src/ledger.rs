@@ -141,6 +141,13 @@ impl Ledger {
             }
             AgentCommand::Checkpoint { job, generation } => self.checkpoint(job, generation, out),
             AgentCommand::Notify { job, generation, number } => self.notify(job, generation, number, out),
+            AgentCommand::Prune { job, committed, keep } => match self.group(job, committed.generation) {
+                Some(group) => {
+                    let order = Box::new(group.order.clone());
+                    out.actions.push(NodeAction::Prune { order, committed, keep });
+                }
+                None => out.refusal = Some(Refusal::Unknown { job, generation: committed.generation }),
+            },
             AgentCommand::Forget { job, generation } => {
                 self.forget(job, generation, out);
                 if self.group(job, generation).is_none() {
@@ -270,10 +277,12 @@ impl Ledger {
             None => {}
             Some(Phase::Ended { .. }) => {
                 if let Some(groups) = self.groups.get_mut(&job) {
-                    groups.remove(&generation);
+                    let group = groups.remove(&generation);
                     if groups.is_empty() {
                         self.groups.remove(&job);
                     }
+                    let orders = group.into_iter().map(|group| Box::new(group.order));
+                    out.actions.extend(orders.map(|order| NodeAction::RemoveEmptyDirectories { order }));
                 }
                 out.persist = true;
             }

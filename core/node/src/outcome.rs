@@ -1,8 +1,10 @@
 //! What leaves the ledger.
 
+use std::num::NonZeroU32;
+
 use headway_types::spec::{NoticeSignal, NoticeTo};
 use headway_types::{
-    Configuration, Generation, GroupOutcome, JobId, LaunchOrder, NodeReport, Seconds, Term, Timestamp,
+    CheckpointRef, Configuration, Generation, GroupOutcome, JobId, LaunchOrder, NodeReport, Seconds, Term, Timestamp,
 };
 
 use crate::event::Process;
@@ -45,6 +47,12 @@ pub enum NodeAction {
     Signal { job: JobId, generation: Generation, signal: Signal },
     /// The group is over: give back its port, close its sockets.
     Close { job: JobId, generation: Generation },
+    /// This checkpoint of the group's job is committed: remove all complete ones before it but the newest, of which
+    /// `keep` stay with it. Not answered.
+    Prune { order: Box<LaunchOrder>, committed: CheckpointRef, keep: NonZeroU32 },
+    /// The end of the group is recorded: remove the job's checkpoint directory if no generation up to this one has
+    /// left a file in it. Not answered, and not repeated: what is left is empty.
+    RemoveEmptyDirectories { order: Box<LaunchOrder> },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! What the engine tells a node, and what a node reports back. The wire form is in `api`.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +113,9 @@ pub enum AgentCommand {
     Checkpoint { job: JobId, generation: Generation },
     /// The signal that the order names, since the end is near. `number` rises with each; one that was sent is not sent again.
     Notify { job: JobId, generation: Generation, number: u32 },
+    /// The scheduler has committed this checkpoint of the group's generation: of the job's complete checkpoints up to
+    /// it, the newest `keep` are kept and the others removed. Not answered: the next commit repeats what one missed.
+    Prune { job: JobId, committed: CheckpointRef, keep: NonZeroU32 },
     /// The scheduler has recorded the end of this group; the ledger may drop it.
     Forget { job: JobId, generation: Generation },
 }
@@ -122,6 +126,7 @@ impl AgentCommand {
     pub fn subject(&self) -> (JobId, Generation) {
         match self {
             AgentCommand::Prepare { order } => (order.job, order.generation),
+            AgentCommand::Prune { job, committed, .. } => (*job, committed.generation),
             AgentCommand::Launch { job, generation, .. }
             | AgentCommand::Stop { job, generation, .. }
             | AgentCommand::Configure { job, generation, .. }

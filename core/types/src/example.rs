@@ -201,6 +201,7 @@ pub fn inventory(node: NodeId, index: u64, gpus: u32) -> NodeInventory {
         isolated: true,
         not_isolated_reason: None,
         conditions: Vec::new(),
+        leaving_reason: None,
         labels: BTreeMap::new(),
         agent_version: "test".into(),
         tells_shares: true,

@@ -188,6 +188,9 @@ pub struct NodeInventory {
     pub not_isolated_reason: Option<String>,
     #[serde(default)]
     pub conditions: Vec<Condition>,
+    /// Why the node goes away soon, in words an operator understands. Absent: it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaving_reason: Option<String>,
     /// By its agent's word; what an operator says goes before.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

@@ -58,6 +58,7 @@ impl NodeInventory {
         })?;
         let told = self.conditions.iter().map(|one| &one.message);
         told.into_iter().try_for_each(|message| short("conditions.message", message, LONGEST_REASON))?;
+        self.leaving_reason.iter().try_for_each(|reason| short("leaving_reason", reason, LONGEST_REASON))?;
         whole("cpus", self.cpus.into(), 0..=MOST_CPUS.into())?;
         whole("memory_bytes", self.memory.0, 0..=MOST_MEMORY.0)?;
         self.shm.map_or(Ok(()), |shm| whole("shm_bytes", shm.0, 0..=MOST_MEMORY.0))?;

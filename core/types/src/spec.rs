@@ -15,6 +15,7 @@ mod statistics;
 mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
@@ -215,11 +216,14 @@ pub struct CheckpointPolicy {
     pub grace: Seconds,
     /// Generations write apart and only committed checkpoints count (`docs/architecture.md`, generations).
     pub fenced: bool,
+    /// Complete checkpoints that are kept, the newest committed one included; older ones are removed. `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep: Option<NonZeroU32>,
 }
 
 impl Default for CheckpointPolicy {
     fn default() -> Self {
-        Self { dir: None, every: Seconds(900.0), grace: Seconds(180.0), fenced: true }
+        Self { dir: None, every: Seconds(900.0), grace: Seconds(180.0), fenced: true, keep: None }
     }
 }
 

@@ -94,7 +94,7 @@ fn obey(
     }
     let Some(group) = groups.get_mut(&key) else { return Vec::new() };
     match command {
-        AgentCommand::Prepare { .. } | AgentCommand::Checkpoint { .. } => {}
+        AgentCommand::Prepare { .. } | AgentCommand::Checkpoint { .. } | AgentCommand::Prune { .. } => {}
         AgentCommand::Launch { .. } => group.status.phase = GroupPhase::Running,
         AgentCommand::Notify { number, .. } => group.status.notice = number,
         AgentCommand::Stop { .. } => group.status.phase = GroupPhase::Ended { outcome: GroupOutcome::Stopped },

@@ -35,6 +35,8 @@ pub async fn allocations(
 }
 
 /// Committed checkpoints of a job, newest first.
+///
+/// The files of older ones are gone where the job keeps only some (`training.checkpoint.keep`).
 #[utoipa::path(get, path = "/jobs/{id}/checkpoints", tag = "jobs", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::CheckpointList), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn checkpoints(

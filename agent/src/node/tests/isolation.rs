@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use headway_api::secret::Secret;
 use headway_types::{Blame, CheckpointRef, NodeSlice, Placement, Sequences};
+use sha2::Digest as _;
 
 use super::*;
 
@@ -268,6 +269,42 @@ async fn a_foreign_checkpoint_directory_that_cannot_be_replaced_is_nobodys_fault
     let GroupOutcome::NotStarted { fault } = two.agent.ended().await else { panic!("it started") };
     assert!(fault.blame == Blame::Infrastructure && fault.message.contains("resume from"), "{fault:?}");
     assert!(two.moved_aside().is_empty());
+}
+
+/// Saves two checkpoints.
+const SAVES: &str = r#"for n in 1 2; do
+    at=$HEADWAY_CHECKPOINT_DIR/g1/step-$n
+    mkdir $at && echo x >$at/model.pt
+    printf '{{"job":"%s","generation":1,"step":%d,"samples_seen":%d,"files":[{{"name":"model.pt"}}]}}' \
+        $HEADWAY_JOB_ID $n $n >$at/manifest.json
+done"#;
+
+#[tokio::test]
+async fn older_checkpoints_and_empty_directories_of_a_user_are_removed() {
+    let Some(two) = TwoUsers::start() else { return };
+    let order = two.order(0, "nobody", SAVES);
+    assert_eq!(two.run(&order).await.0, GroupOutcome::Succeeded);
+    let (job, generation, home) = (order.job, order.generation, Path::new(&order.checkpoint_dir).join("g1"));
+    let manifest = std::fs::read(home.join("step-2/manifest.json")).unwrap();
+    let committed = CheckpointRef {
+        generation,
+        path: home.join("step-2").display().to_string(),
+        step: 2,
+        samples_seen: Sequences(2),
+        manifest_sha256: hex::encode(sha2::Sha256::digest(manifest)),
+    };
+    two.agent.command(AgentCommand::Prune { job, committed, keep: std::num::NonZeroU32::MIN }).await;
+    eventually(|| (!home.join("step-1").exists()).then_some(())).await;
+    assert!(home.join("step-2/model.pt").exists());
+
+    // What is saved keeps the directory of its job, and a job that has saved nothing leaves none.
+    two.agent.command(AgentCommand::Forget { job, generation }).await;
+    let empty = two.order(2, "daemon", "mkdir $HEADWAY_CHECKPOINT_DIR/g1/.step-000000001");
+    assert_eq!(two.run(&empty).await.0, GroupOutcome::Succeeded);
+    assert!(Path::new(&empty.checkpoint_dir).is_dir());
+    two.agent.command(AgentCommand::Forget { job: empty.job, generation }).await;
+    eventually(|| (!Path::new(&empty.checkpoint_dir).exists()).then_some(())).await;
+    assert!(home.join("step-2/model.pt").exists());
 }
 
 #[tokio::test]

@@ -18,6 +18,7 @@ pub fn text(node: &Node) -> String {
     let policy =
         format!("{}{}{}{}", node.policy, by(&node.policy_by), since(node.policy_since), why(&node.policy_reason));
     line("policy", Some(policy));
+    line("leaves", node.leaving_reason.clone());
     line("standing", Some(format!("{}, health {:.2}{}", node.standing, node.health_score, why(&node.standing_reason))));
     let troubles: Vec<&str> = node.conditions.iter().chain(&node.remarks).map(String::as_str).collect();
     line("trouble", (!troubles.is_empty()).then(|| troubles.join("; ")));

@@ -42,7 +42,21 @@ impl Node {
     #[must_use]
     pub fn takes_work(&self) -> bool {
         let ailing = self.inventory.conditions.iter().any(|one| one.kind.keeps_work_away());
-        self.policy == NodePolicy::Schedulable && self.health.is_trusted() && !ailing
+        self.is_in_service() && self.health.is_trusted() && !ailing
+    }
+
+    /// Whether nobody has announced that it stops: no operator by its policy, and not its agent. Otherwise its
+    /// silence and a reboot are expected, and no incidents.
+    #[must_use]
+    pub fn is_in_service(&self) -> bool {
+        self.policy == NodePolicy::Schedulable && self.inventory.leaving_reason.is_none()
+    }
+
+    /// Whether what runs here has to leave: an operator drains the node, or its agent announced that the node goes
+    /// away.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        matches!(self.policy, NodePolicy::Draining { .. }) || self.inventory.leaving_reason.is_some()
     }
 
     /// What jobs may choose it by: its agent's word, and over it that of operators.

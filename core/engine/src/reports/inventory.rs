@@ -27,7 +27,7 @@ impl Engine {
         let broke = newly_broken(&known.inventory, &inventory);
         let healed = newly_broken(&inventory, &known.inventory);
         let (before, conditions) = (known.inventory.conditions.clone(), inventory.conditions.clone());
-        self.facts.edit_node(id, |node| node.inventory = inventory);
+        self.facts.edit_node(id, |node| node.inventory = inventory.clone());
         for (gpu, cause) in broke {
             let message = format!("GPU {} of node {name} is broken: {cause}", gpu.index);
             self.facts.note(Note::new("gpu.broken", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
@@ -38,7 +38,31 @@ impl Engine {
             self.facts.note(Note::new("gpu.healed", message).by(Actor::Node(id)).node(id).with("gpu", &gpu.uuid));
         }
         self.tell_conditions(id, &name, &before, &conditions);
+        self.tell_leaving(id, known.inventory.leaving_reason.as_deref(), &inventory);
         self.facts.ask_round(format!("what node {name} offers changed"));
+    }
+
+    /// Reports that a node goes away by itself, or that it no longer does. Its jobs leave as from a node that is
+    /// drained.
+    pub(crate) fn tell_leaving(&mut self, id: NodeId, before: Option<&str>, inventory: &NodeInventory) {
+        let (name, now) = (&inventory.name, inventory.leaving_reason.as_deref());
+        if before == now {
+            return;
+        }
+        let (verb, message) = match now {
+            None => ("node.stays", format!("node {name} is back in service: it no longer leaves")),
+            Some(reason) => match self.names_of_single_runs(id).as_slice() {
+                [] => ("node.leaving", format!("node {name} leaves: {reason}")),
+                names => {
+                    let names = names.join(", ");
+                    (
+                        "node.leaving",
+                        format!("node {name} leaves: {reason}; {names} must not run twice and is not stopped"),
+                    )
+                }
+            },
+        };
+        self.facts.note(Note::new(verb, message).by(Actor::Node(id)).node(id));
     }
 
     /// What has come or gone of the troubles of a node.

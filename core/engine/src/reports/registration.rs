@@ -45,14 +45,16 @@ impl Engine {
         self.tell_registration(id, known.as_deref(), &inventory);
         let before = known.as_ref().map_or(&[][..], |node| &node.inventory.conditions);
         self.tell_conditions(id, &inventory.name, before, &inventory.conditions);
+        let was_leaving = known.as_ref().and_then(|node| node.inventory.leaving_reason.clone());
+        self.tell_leaving(id, was_leaving.as_deref(), &inventory);
         let rebooted = known.as_ref().is_some_and(|node| node.boot != inventory.boot);
         // Jobs that wait may go there now, and those that were to go there may not.
         let takes_others = known.as_ref().is_some_and(|node| node.inventory.account != inventory.account);
         let available = known.as_ref().is_some_and(|node| node.availability == Availability::Available);
-        let news = rebooted || takes_others || !available;
+        let news = rebooted || takes_others || !available || was_leaving != inventory.leaving_reason;
         let listed = self.take_in(id, session, known.as_deref(), inventory, groups);
         if rebooted {
-            if known.is_some_and(|node| node.policy == NodePolicy::Schedulable) {
+            if known.is_some_and(|node| node.is_in_service()) {
                 self.incident(id, Incident::Rebooted, "it rebooted");
             }
             self.release_node(id, ReleaseProof::NewBoot, |_| true);

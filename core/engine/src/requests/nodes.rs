@@ -33,7 +33,7 @@ impl Engine {
     }
 
     /// Names of jobs on a node that must not run twice, so that no drain stops them.
-    fn names_of_single_runs(&self, node: NodeId) -> Vec<String> {
+    pub(crate) fn names_of_single_runs(&self, node: NodeId) -> Vec<String> {
         let keys = self.facts.holding.get(&node).into_iter().flatten();
         let jobs = keys.filter_map(|(job, generation)| {
             let job = self.facts.jobs.get(job)?;

@@ -33,6 +33,9 @@ impl<'a> Situation<'a> {
             if matches!(node.policy, NodePolicy::Draining { .. }) {
                 return Some(format!("node {name} is drained"));
             }
+            if let Some(reason) = &node.inventory.leaving_reason {
+                return Some(format!("node {name} leaves: {reason}"));
+            }
             if let Some(reserved) = job.and_then(|job| self.reserved_words(job, slice.node)) {
                 return Some(reserved);
             }
@@ -68,7 +71,10 @@ impl<'a> Situation<'a> {
         let mut drained = false;
         for slice in allocation.placement.slices() {
             let Some(node) = self.facts.nodes.get(&slice.node) else { return false };
-            if job.is_some_and(|job| self.shut_out(job, slice.node).is_some()) {
+            // A node that leaves by itself waits for no other place: what has not saved by then is lost.
+            if node.inventory.leaving_reason.is_some()
+                || job.is_some_and(|job| self.shut_out(job, slice.node).is_some())
+            {
                 return false;
             }
             let broken = |uuid: &GpuUuid| {

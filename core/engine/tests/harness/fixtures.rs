@@ -27,7 +27,7 @@ pub fn training(fenced: bool) -> Training {
         batch: BatchRange { min: Sequences(16), max: Sequences(256) },
         target: Some(Tokens(5_000_000.0).into()),
         layouts: LayoutLimits::degrees(vec![1], vec![1], Sequences(16)),
-        checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced },
+        checkpoint: CheckpointPolicy { dir: None, every: Seconds(60.0), grace: Seconds(10.0), fenced, keep: None },
         ..example::training(Work::Model(example::small()))
     }
 }

@@ -206,6 +206,45 @@ fn forget_drops_only_what_has_ended() {
 }
 
 #[test]
+fn a_forgotten_group_cleans_up_behind_itself_once() {
+    let order = order(1, 1, &["a"]);
+    let mut ledger = running(&order);
+    let _ = ledger.handle(at(0), exited(&order, 0, Exit::Code(0)));
+    let forget = || command(AgentCommand::Forget { job: order.job, generation: order.generation });
+    let removed = [NodeAction::RemoveEmptyDirectories { order: Box::new(order.clone()) }];
+    assert_eq!(ledger.handle(at(0), forget()).actions, removed);
+    assert_eq!(ledger.handle(at(0), forget()).actions, []);
+}
+
+#[test]
+fn checkpoints_are_pruned_for_a_group_that_is_known_and_by_the_newest_leader_alone() {
+    let order = order(1, 1, &["a"]);
+    let mut ledger = running(&order);
+    let committed = CheckpointRef {
+        generation: Generation(1),
+        path: "/c/g1/step-000000009".into(),
+        step: 9,
+        samples_seen: Sequences(9),
+        manifest_sha256: "00".into(),
+    };
+    let keep = std::num::NonZeroU32::MIN;
+    let prune = |committed: &CheckpointRef| AgentCommand::Prune { job: order.job, committed: committed.clone(), keep };
+    let before = ledger.clone();
+    let outcome = ledger.handle(at(0), command(prune(&committed)));
+    let action = NodeAction::Prune { order: Box::new(order.clone()), committed: committed.clone(), keep };
+    assert_eq!((outcome.actions, outcome.reports.len()), (vec![action.clone()], 0));
+    assert_eq!(ledger, before, "nothing is remembered of it");
+    let _ = ledger.handle(at(0), exited(&order, 0, Exit::Code(0)));
+    assert_eq!(ledger.handle(at(0), command(prune(&committed))).actions, [action], "its last save counts too");
+    let other = CheckpointRef { generation: Generation(2), ..committed.clone() };
+    let outcome = ledger.handle(at(0), command(prune(&other)));
+    assert!(outcome.actions.is_empty() && matches!(outcome.refusal, Some(Refusal::Unknown { .. })));
+    let _ = ledger.handle(at(0), NodeEvent::SessionOpened { term: Term(9) });
+    let outcome = ledger.handle(at(0), command(prune(&committed)));
+    assert!(outcome.actions.is_empty() && matches!(outcome.refusal, Some(Refusal::OldTerm { .. })));
+}
+
+#[test]
 fn a_reconnected_scheduler_hears_the_last_checkpoint_again() {
     let order = order(1, 1, &["a"]);
     let mut ledger = running(&order);

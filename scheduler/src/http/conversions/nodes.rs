@@ -58,6 +58,8 @@ pub fn node(of: &NodeView, view: &View) -> v1::Node {
         standing_reason,
         standing_until: standing_until.map(time),
         conditions: conditions(inventory, true),
+        leaving_reason: inventory.leaving_reason.clone(),
+        connected: of.connected,
         remarks: conditions(inventory, false),
         availability: record.availability.kind(),
         availability_since: seen_since.map(time),

@@ -25,7 +25,8 @@ const BREAKS: &[&str] = &[
 const ENDS: &[&str] = &["job.succeeded", "job.failed", "job.cancelled"];
 /// What goes before the loss of a node.
 const FAULTS: &[&str] = &["node.unreachable", "node.condition"];
-const SILENCES: &[&str] = &["node.lost", "node.unreachable", "node.condition", "node.draining", "node.quarantined"];
+const SILENCES: &[&str] =
+    &["node.lost", "node.unreachable", "node.condition", "node.draining", "node.leaving", "node.quarantined"];
 /// What else rounds are made for.
 const CHANGES: &[&str] =
     &["node.available", "node.uncordoned", "node.trusted", "node.labelled", "job.changed", "policy.changed"];

@@ -14,13 +14,15 @@ use crate::http::problem::Problem;
 use crate::http::{HttpState, conversions, lookup};
 
 const FAULTS: [&str; 2] = ["gpu.broken", "gpu.healed"];
-const INCIDENTS: [&str; 12] = [
+const INCIDENTS: [&str; 14] = [
     "node.registered",
     "node.available",
     "node.unreachable",
     "node.lost",
     "node.refused",
     "node.condition",
+    "node.leaving",
+    "node.stays",
     "node.quarantined",
     "node.probation",
     "node.trusted",
@@ -205,7 +207,8 @@ fn why_not(of: &NodeView, left_out: Option<&str>) -> Vec<String> {
     let inventory = &of.node.inventory;
     let ailing = inventory.conditions.iter().filter(|one| one.kind.keeps_work_away()).map(|one| one.message.clone());
     let left_out = left_out.map(|reason| format!("rounds leave it out: {reason}"));
-    reach.into_iter().chain(policy).chain(standing).chain(ailing).chain(left_out).collect()
+    let leaving = inventory.leaving_reason.as_ref().map(|reason| format!("it leaves: {reason}"));
+    reach.into_iter().chain(policy).chain(leaving).chain(standing).chain(ailing).chain(left_out).collect()
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ export const GROUPS: readonly Group[] = [
     name: "nodes",
     verbs: [
       ...["node.registered", "node.available", "node.unreachable", "node.lost", "node.quarantined", "node.probation"],
-      ...["node.draining", "node.cordoned", "node.uncordoned", "node.deleted"],
+      ...["node.draining", "node.leaving", "node.stays", "node.cordoned", "node.uncordoned", "node.deleted"],
     ],
   },
   {
@@ -61,7 +61,7 @@ const WARN = new Set([
   ...["job.preempted", "job.stopping", "job.straggler", "job.loss_spike", "job.loss_not_finite", "job.progress_silent", "job.idle_gpus"],
   ...["job.requeued", "job.cancelled", "job.notify_failed", "job.report_refused", "job.left_out"],
   ...["job.batch_contradicted", "job.batch_taken_back"],
-  ...["node.draining", "node.cordoned", "node.probation", "node.left_out", "node.refused", "node.ahead"],
+  ...["node.draining", "node.leaving", "node.cordoned", "node.probation", "node.left_out", "node.refused", "node.ahead"],
   ...["plan.refused", "plan.unmet", "plan.expired", "plan.rejected", "plan.paused", "clock.doubted", "scheduler.took_over"],
 ]);
 const BAD = new Set([...FAULTS, "plan.failed", "plan.given_up", "store.away"]);

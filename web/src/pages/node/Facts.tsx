@@ -136,6 +136,7 @@ function factsOf(node: Node): [string, string][] {
     ["Own disk", gib(node.local_disk_bytes)],
     ["Address", node.address],
     ["Agent", node.agent_version],
+    ...(node.leaving_reason ? ([["Leaves", node.leaving_reason]] as [string, string][]) : []),
     ...(node.runs_as ? ([["Runs jobs as", `${node.runs_as}, ${node.takes_all_owners ? "whoever owns them" : `only those of ${node.runs_as}`}`]] as [string, string][]) : []),
     ["Isolation", node.isolated ? "jobs reach only GPUs that they were granted" : `none: ${node.not_isolated_reason ?? "its agent does not say why"}`],
     ...(hardware

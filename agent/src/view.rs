@@ -19,11 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The words that make a command run as the user; none where that is the agent's own.
 #[derive(Clone, Debug, Default)]
-pub(super) struct View(pub(super) Vec<String>);
+pub(crate) struct View(pub(crate) Vec<String>);
 
 impl View {
     /// The path without links and `..`; an error if there is nothing.
-    pub(super) async fn real(&self, path: &Path) -> Result<PathBuf, String> {
+    pub(crate) async fn real(&self, path: &Path) -> Result<PathBuf, String> {
         let path = path.to_owned();
         if self.0.is_empty() {
             return blocking(move || fs::canonicalize(&path).map_err(|error| about(&path, error))).await;
@@ -34,7 +34,7 @@ impl View {
     }
 
     /// A regular file, unless it is too large.
-    pub(super) async fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
+    pub(crate) async fn read(&self, path: &Path) -> Result<Vec<u8>, String> {
         let path = path.to_owned();
         if self.0.is_empty() {
             return blocking(move || read(&path)).await;
@@ -47,7 +47,7 @@ impl View {
     }
 
     /// The sizes of regular files, in order.
-    pub(super) async fn sizes(&self, paths: &[PathBuf]) -> Result<Vec<u64>, String> {
+    pub(crate) async fn sizes(&self, paths: &[PathBuf]) -> Result<Vec<u64>, String> {
         let mut sizes = Vec::new();
         for some in paths.chunks(AT_ONCE) {
             if self.0.is_empty() {

@@ -1,0 +1,163 @@
+//! What the agent removes below a job's checkpoint directory, always as the job's user: the directory itself where it
+//! is empty, and older checkpoints where the job says how many it keeps (`prune.rs`). Both wait for the scheduler's
+//! word. No link is followed.
+//!
+//! The alternative for empty directories was the end of the job. An agent does not learn of the end of a job that was
+//! waiting in the queue, so each generation cleans up behind itself, once the scheduler has recorded its end. Several
+//! nodes may do so at once on one file system, and the next generation may start meanwhile: only empty directories of
+//! generations up to the one that has ended are removed, by `rmdir` alone, and a start begins again where the
+//! directory vanishes under it (`prepare.rs`).
+
+mod prune;
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use headway_types::LaunchOrder;
+use tokio::process::Command;
+
+use crate::site::Site;
+pub(crate) use prune::{Pruner, prune};
+
+/// How long a file system may take to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Removes the directory `$1` of a job if it holds nothing but empty directories, and none of a generation after
+/// `$2`. Directories of later generations are never named here, so one that is made meanwhile stays, and with it the
+/// job's directory.
+const REMOVE_EMPTY: &str = r#"
+[ -d "$1" ] && [ ! -L "$1" ] && cd -P -- "$1" || exit 0
+[ -z "$(find . ! -type d -print -quit)" ] || exit 0
+for each in g[0-9]*; do
+    number=${each#g}
+    case $number in *[!0-9]*) continue ;; esac
+    [ "$number" -le "$2" ] || exit 0
+done
+for each in g[0-9]*; do
+    number=${each#g}
+    case $number in *[!0-9]*) continue ;; esac
+    [ "$number" -le "$2" ] || continue
+    find "./$each" -depth -type d -exec rmdir -- {} +
+done
+find . -mindepth 1 -depth -type d ! -path './g[0-9]*' -exec rmdir -- {} +
+cd / && rmdir -- "$1"
+exit 0
+"#;
+
+/// Removes the checkpoint directory of a job whose generation has ended, if no generation has left a file in it.
+pub(crate) async fn remove_empty(order: &LaunchOrder, site: &Site) {
+    let directory = Path::new(&order.checkpoint_dir);
+    // Of an order that names another directory nothing is known.
+    if !directory.ends_with(order.job.to_string()) {
+        return;
+    }
+    let user = match site.user_of_started(&order.owner).await {
+        Ok(user) => user,
+        Err(fault) => {
+            let why = fault.message;
+            return tracing::debug!(job_id = %order.job, why, "an empty checkpoint directory may stay");
+        }
+    };
+    let mut words = site.users.prefix(user.as_ref());
+    words.extend(["/bin/sh", "-c", REMOVE_EMPTY, "remove-empty"].map(String::from));
+    let running = Command::new(&words[0])
+        .args(&words[1..])
+        .arg(directory)
+        .arg(order.generation.0.to_string())
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    // What it writes is about directories that others have removed or filled meanwhile.
+    let why = match tokio::time::timeout(PATIENCE, running).await {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("the file system did not answer within {} s", PATIENCE.as_secs()),
+    };
+    tracing::debug!(job_id = %order.job, why, "an empty checkpoint directory may stay");
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
+
+    use headway_types::Generation;
+
+    use super::*;
+    use crate::node::tests::fixture;
+
+    struct Scratch {
+        site: Site,
+        order: LaunchOrder,
+        job: PathBuf,
+        _dir: tempfile::TempDir,
+    }
+
+    /// A job whose generation 2 has just ended.
+    fn scratch() -> Scratch {
+        let dir = tempfile::tempdir().unwrap();
+        let site = fixture::site(&dir.path().join("agent"));
+        let order = fixture::order(&site.inventory.now(), 2, "true");
+        let job = dir.path().join("ck pt").join(order.job.to_string());
+        fs::create_dir_all(job.join("g2")).unwrap();
+        let order = LaunchOrder { checkpoint_dir: job.display().to_string(), ..order };
+        Scratch { site, order, job, _dir: dir }
+    }
+
+    #[tokio::test]
+    async fn a_directory_with_nothing_but_empty_directories_is_removed() {
+        let Scratch { site, order, job, _dir } = scratch();
+        for each in ["g1/step-000000001/deep", ".hidden", "own/two words", "g2/.step-000000003"] {
+            fs::create_dir_all(job.join(each)).unwrap();
+        }
+        remove_empty(&order, &site).await;
+        assert!(!job.exists());
+        assert!(job.parent().unwrap().is_dir(), "the root is not the job's");
+        // Another node of the gang was first.
+        remove_empty(&order, &site).await;
+    }
+
+    #[tokio::test]
+    async fn a_file_a_link_or_a_later_generation_keeps_all_of_it() {
+        let Scratch { site, order, job, _dir } = scratch();
+        let elsewhere = job.parent().unwrap().join("elsewhere");
+        fs::create_dir_all(elsewhere.join("empty")).unwrap();
+        fs::create_dir_all(job.join("g1/empty")).unwrap();
+        for (name, make) in [
+            ("g1/file", (|path: &Path| fs::write(path, "x").unwrap()) as fn(&Path)),
+            ("g2/link", |path| symlink("../../elsewhere", path).unwrap()),
+            ("g10", |path| fs::create_dir(path).unwrap()),
+        ] {
+            make(&job.join(name));
+            remove_empty(&order, &site).await;
+            assert!(job.join("g1/empty").is_dir() && job.join("g2").is_dir(), "{name}");
+            assert!(elsewhere.join("empty").is_dir(), "{name}");
+            match name {
+                "g10" => fs::remove_dir(job.join(name)).unwrap(),
+                _ => fs::remove_file(job.join(name)).unwrap(),
+            }
+        }
+        remove_empty(&order, &site).await;
+        assert!(!job.exists());
+        // A link in the place of the directory is not followed.
+        symlink(&elsewhere, &job).unwrap();
+        remove_empty(&order, &site).await;
+        assert!(elsewhere.join("empty").is_dir() && job.is_symlink());
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_not_called_by_the_job_is_left_alone() {
+        let Scratch { site, order, job, _dir } = scratch();
+        let root = job.parent().unwrap().to_owned();
+        let order = LaunchOrder { checkpoint_dir: root.display().to_string(), generation: Generation(9), ..order };
+        remove_empty(&order, &site).await;
+        assert!(job.join("g2").is_dir());
+    }
+}
