@@ -139,7 +139,7 @@ fn site(placing: &Placing<'_, '_>, job: usize, shape: Shape, node: usize, reside
     (room >= wanted).then_some(Site { node, domain, loss, residents: leaving })
 }
 
-/// The candidate by which a job that stays would go on elsewhere as it is.
+/// The candidate by which a job that stays would go on elsewhere as it is, within every row.
 fn elsewhere(placing: &Placing<'_, '_>, job: usize) -> Option<usize> {
     let chosen = placing.candidate(job);
     let alike = |one: &Candidate| {
@@ -147,6 +147,6 @@ fn elsewhere(placing: &Placing<'_, '_>, job: usize) -> Option<usize> {
         one.shape.is_some_and(|shape| shape.nodes.0 == 1) && one.gpus == chosen.gpus && layout(one) == layout(chosen)
     };
     let candidates = &placing.options[job].candidates;
-    let found = candidates.iter().enumerate().filter(|(_, one)| alike(one));
+    let found = candidates.iter().enumerate().filter(|(at, one)| alike(one) && placing.affordable(job, *at));
     found.max_by_key(|(at, one)| (one.value, std::cmp::Reverse(*at))).map(|(at, _)| at)
 }

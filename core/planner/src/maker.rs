@@ -85,7 +85,8 @@ impl<'a, 'r> Maker<'a, 'r> {
         };
         maker.present = maker.predict_present(model);
         maker.demanded = maker.demanded_batch(model);
-        maker.move_penalty = maker.present.map_or(0.0, |present| {
+        // A job that cannot stay moves or stops anyway, so nothing is held against where it goes.
+        maker.move_penalty = maker.present.filter(|_| can_stay || maker.fixed()).map_or(0.0, |present| {
             value::hysteresis(policy, job.claim.since_move) * maker.worth(&present, Seconds(0.0), maker.held())
         });
         maker
@@ -122,9 +123,16 @@ impl<'a, 'r> Maker<'a, 'r> {
         let lost = self.job.downtime.restart + self.job.rework;
         let input = self.round.input;
         let (window, _) = value::window(&input.policy, self.job, input.now, Seconds(0.0), present.goodput);
-        let share = if window.0 > 0.0 { (lost.0 / window.0).min(MOST_LOST) } else { 0.0 };
-        let unsure = if urgency::is_known(self.job) { 0.0 } else { UNSURE };
-        (share + unsure) * self.worth(&present, Seconds(0.0), self.held())
+        // A job that cannot stay restarts in any case.
+        let share = if window.0 > 0.0 && self.can_stay { (lost.0 / window.0).min(MOST_LOST) } else { 0.0 };
+        let restart = share * self.worth(&present, Seconds(0.0), self.held());
+        if urgency::is_known(self.job) {
+            return restart;
+        }
+        // By the smallest size, as what it counts for being served: what a job holds falls with a forced move, and the next
+        // round must not find it cheaper to stop for that.
+        let least = self.weight * value::utility(&self.round.input.policy, self.least_speed_up);
+        restart + UNSURE * (1.0 + SERVED) * least
     }
 
     /// Staying on the present GPUs, at the best live batch or in the best live layout where that gains enough. `None` for a

@@ -21,8 +21,10 @@ use crate::project::PlanProject;
 use crate::reservation::Reservation;
 use crate::site::{Amount, Label, SiteRow};
 
-/// GPU types of the nodes, their GPUs, and how many of them may be broken.
-const KINDS: [(&str, u32); 4] = [("alpha", 4), ("alpha", 4), ("alpha", 2), ("beta", 4)];
+/// GPU types of the nodes, and the GPUs of one.
+const KINDS: [(&str, u32); 5] = [("alpha", 4), ("alpha", 4), ("alpha", 2), ("beta", 4), ("gamma", 4)];
+/// How fast a type is, as a multiple of `alpha`.
+const SPEEDS: [(&str, f64); 3] = [("alpha", 1.0), ("beta", 3.0), ("gamma", 0.25)];
 const PROJECTS: [&str; 4] = ["a", "b", "c", "d"];
 const USERS: [&str; 2] = ["ada", "bob"];
 
@@ -54,6 +56,10 @@ fn nodes() -> impl Strategy<Value = Vec<PlanNode>> {
             let (gpu_type, gpus): (&str, u32) = KINDS[kind];
             let mut node = node(number as u32 + 1, gpu_type, gpus);
             node.class.fabric.domain = format!("rack-{domain}");
+            let speed = SPEEDS.iter().find(|(name, _)| *name == gpu_type).map_or(1.0, |(_, speed)| *speed);
+            if let Some(device) = &mut node.class.emulated {
+                device.flop_per_second = (device.flop_per_second as f64 * speed) as u64;
+            }
             // Mostly whole, sometimes one or two GPUs short.
             node.gpus.truncate(node.gpus.len().saturating_sub(broken.saturating_sub(3)));
             node.draining = draining;

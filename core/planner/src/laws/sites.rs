@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 
 use headway_types::plan::MoveKind;
-use headway_types::{Assignment, GpuCount, GpuType, NodeId, Objective, Plan, ReasonCode, Solver};
+use headway_types::spec::{NodeResources, Priority};
+use headway_types::{Assignment, Bytes, GpuCount, GpuType, NodeId, Objective, Plan, ReasonCode, Solver};
 use proptest::prelude::*;
 
 use super::rounds::{AnyRound, any_round, any_ruled_round};
 use super::{borrows, planned};
-use crate::builder::{after, job_id, node, node_id, project, rigid, round};
+use crate::builder::{after, job, job_id, node, node_id, project, rigid, round};
 use crate::cluster::Cluster;
 use crate::curves::CurveCache;
-use crate::input::{Freedom, PlanInput, PlanJob};
+use crate::input::{Freedom, PlanInput, PlanJob, PlanNode};
 use crate::plan;
 use crate::policies::laws::ALL;
 use crate::project::Tree;
@@ -323,4 +324,29 @@ fn rows_that_contradict_themselves_are_refused_by_name() {
     assert!(refused(vec![row("a", 1, Amount::default())]).contains("rows.amount is empty in a"));
     assert!(refused(vec![row("a", 1, on_node("a\nb"))]).contains("rows.amount is a\\nb"));
     assert!(refused((0..65).map(|at| row(&at.to_string(), 1, x())).collect()).contains("rows is 65"));
+}
+
+#[test]
+fn a_job_that_makes_room_for_another_stays_within_every_row() {
+    // Without the row the second would make room on the faster node, which the first has to leave.
+    let mut nodes = vec![node(1, "alpha", 4), node(2, "gamma", 4), node(3, "gamma", 4)];
+    for slow in &mut nodes[1..] {
+        slow.class.emulated.as_mut().unwrap().flop_per_second /= 4;
+    }
+    nodes[2].host.local_disk = Some(Bytes(1 << 24));
+    let mut first = job(1, 3, 6);
+    first.needs.per_node = NodeResources { local_disk: Some(Bytes(1 << 25)), ..NodeResources::default() };
+    let mut second = job(2, 3, 3);
+    second.priority = Priority(75);
+    let runs_on = |node: &PlanNode, job: PlanJob| {
+        let alone = round(vec![node.clone()], vec![job]);
+        after(&alone, &planned(&alone)).jobs.remove(0)
+    };
+    let jobs = vec![runs_on(&nodes[0], first), runs_on(&nodes[1], second)];
+    let mut input = round(nodes, jobs);
+    let of_alpha = Amount { gpu_type: Some(GpuType("alpha".into())), ..Amount::default() };
+    input.policy.rows = vec![row("no-alpha", 0, of_alpha)];
+    let plan = planned(&input);
+    assert_eq!(gpus_on(&plan, 1, &[1, 2]), 0, "{:?}", plan.report.moves);
+    assert_eq!((gpus_on(&plan, 2, &[1]), gpus_on(&plan, 3, &[2])), (4, 3), "{:?}", plan.report.moves);
 }
