@@ -100,6 +100,7 @@ step "web units" web_tests
 step "format" cargo fmt --all --check
 step "lints" cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 step "build" cargo build --locked --workspace --all-targets --quiet
+step "the binary's C library" scripts/check-glibc.sh "${CARGO_TARGET_DIR:-target}/debug/headway"
 step "core" rust_tests "${core[@]}"
 step "store, scheduler, agent, api, cli" rust_tests headway-fuzz headway-api headway-scheduler headway-agent headway-cli
 step "simulation" rust_tests headway-sim

@@ -180,7 +180,7 @@ fn least(misses: &[Miss]) -> f64 {
     let all: f64 = misses.iter().map(|miss| miss.weight).sum();
     let holds = |deviation: f64| {
         let inside =
-            misses.iter().filter(|miss| miss.logarithm.abs() <= NINTH_DECILE * miss.explained.hypot(deviation));
+            misses.iter().filter(|miss| miss.logarithm.abs() <= NINTH_DECILE * libm::hypot(miss.explained, deviation));
         inside.map(|miss| miss.weight).sum::<f64>() >= HELD * all
     };
     let (mut low, mut high) = (0.0, 2.0);

@@ -21,7 +21,7 @@ impl Deviation {
     /// Of two independent reasons together.
     #[must_use]
     pub fn and(self, other: Deviation) -> Deviation {
-        Deviation { time: self.time.hypot(other.time), memory: self.memory.hypot(other.memory) }
+        Deviation { time: libm::hypot(self.time, other.time), memory: libm::hypot(self.memory, other.memory) }
     }
 }
 
