@@ -60,6 +60,7 @@ mod reservations;
 mod root;
 mod secrets;
 mod simulate;
+mod space;
 mod standby;
 mod stream;
 mod submit;
