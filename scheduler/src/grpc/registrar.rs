@@ -16,6 +16,7 @@ use super::Peer;
 use super::credentials::Credentials;
 use super::gateway::not_leading;
 use super::sessions::Sessions;
+use super::turns::Turns;
 use crate::audit::Refusals;
 use crate::authority::{Authorities, AuthoritiesError, IdentityKind, Issued, Named, Shown, SigningRequest, check_name};
 use crate::clock::Clock;
@@ -26,6 +27,10 @@ use crate::store::{AuditEntry, AuditResult, JoinRefusal, Store, StoreError, Toke
 /// Whoever has no certificate yet is a stranger.
 const MAX_MESSAGE: usize = 32 * 1024;
 
+/// Nodes that join at once, and that wait for it. Those with one token wait for each other in the database, so that more at
+/// once would only hold connections. All who wait are served within the 15 seconds that `headway node join` waits.
+pub(super) const JOINED: (usize, usize) = (2, 1_000);
+
 /// What the service needs of the process.
 #[derive(Clone)]
 pub struct Registrar {
@@ -33,6 +38,7 @@ pub struct Registrar {
     pub(super) clock: Clock,
     pub(super) sessions: Sessions,
     pub(super) credentials: Credentials,
+    pub(super) turns: Turns,
     pub(super) authorities: Authorities,
     pub(super) refusals: Refusals,
     pub(super) standing: Standing,
@@ -72,6 +78,7 @@ impl Registrar {
         let (authority, now, until) = self.authorities.terms().map_err(|error| failed(&error))?;
         let hash = TokenHash::of(&token.secret);
         let deed = self.deed("join_node", asks, peer, AuditResult::Done);
+        let _turn = self.turns.take().await?;
         match answered(self.store.join(&hash, asks, (&authority, now, until), deed)).await {
             Ok(Ok(named)) => Ok(named),
             Ok(Err(refusal)) => {
@@ -97,6 +104,7 @@ impl Registrar {
     }
 
     async fn renew(&self, shown: &Arc<Shown>, request: &SigningRequest) -> Result<Issued, Status> {
+        let _turn = self.turns.take().await?;
         self.credentials.stands_now(shown).await?;
         let issued = self.issue(request, &shown.named)?;
         let (authority, at) = (Some(issued.authority.as_str()), issued.issued_at);
