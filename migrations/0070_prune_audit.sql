@@ -1,10 +1,12 @@
--- The audit grows for as long as a cluster lives. A server may prune its oldest lines, once they are older than --audit-days, and a year old at least.
--- The chain stays verifiable: audit_start keeps the position and the hash of the last line that was pruned, which the first line that is left was
--- sealed after. Each pruning adds a line of its own to the audit, so that a start that nobody pruned to does not pass for one.
+-- The audit grows for as long as a cluster lives. A server may prune its oldest lines, once they are older than
+-- --audit-days, and a year old at least. The chain stays verifiable: audit_start keeps the position and the hash of the
+-- last line that was pruned, which the first line that is left was sealed after. Each pruning adds a line of its own to
+-- the audit, so that a start that nobody pruned to does not pass for one.
 --
--- The function runs as the owner of the tables and is the only way: a server whose role owns nothing prunes by it, and neither that role nor an error
--- in the server can remove a younger line. The age is by sealed_at, the clock of Postgres, since whoever adds a line chooses its done_at.
--- A release before this one prunes nothing; after a pruning it calls the first line that is left "missing".
+-- The function runs as the owner of the tables and is the only way: a server whose role owns nothing prunes by it, and
+-- neither that role nor an error in the server can remove a younger line. The age is by sealed_at, the clock of
+-- Postgres, since whoever adds a line chooses its done_at. A release before this one prunes nothing; after a pruning it
+-- calls the first line that is left "missing".
 
 CREATE TABLE audit_start (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
@@ -38,8 +40,8 @@ CREATE TRIGGER audit_is_kept BEFORE UPDATE OR DELETE ON audit FOR EACH ROW EXECU
 DROP TRIGGER seals_are_kept ON audit_seals;
 CREATE TRIGGER seals_are_kept BEFORE UPDATE OR DELETE ON audit_seals FOR EACH ROW EXECUTE FUNCTION keep_audit_seal();
 
--- Prunes the lines up to a position, as far as they were sealed a year ago; returns how many. The newest line
--- stays, since the next one is sealed after it. at: the moment by the clock of the cluster.
+-- Prunes the lines up to a position, as far as they were sealed a year ago; returns how many. The newest line stays,
+-- since the next one is sealed after it. at: the moment by the clock of the cluster.
 CREATE FUNCTION prune_audit(up_to bigint, at timestamptz) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     last audit_seals;

@@ -148,8 +148,8 @@ impl Writer {
         tell(self.store.prune_former_nodes(before), "names of deleted nodes not pruned").await;
     }
 
-    /// Prunes some of the rows that are past their time, oldest first; true where there may be more. Jobs go after events:
-    /// as long as an event names a job, its row says who may see it. What belongs to jobs goes last.
+    /// Prunes some of the rows that are past their time, oldest first; true where there may be more. Jobs go after
+    /// events: as long as an event names a job, its row says who may see it. What belongs to jobs goes last.
     async fn prune_rows(&self, jobs_at_a_time: &mut u32) -> bool {
         let now = self.clock.now();
         let events = self.store.prune_events(now - self.retention.events, EVENTS_AT_A_TIME);

@@ -108,8 +108,8 @@ pub struct Server {
     /// Days that the event log is kept.
     #[arg(long, default_value_t = 400.0, value_parser = days)]
     pub event_days: f64,
-    /// Days that lines of the audit are kept: a year at least. What is older is pruned, a line of the audit tells of it, and
-    /// the rest can be verified as before.
+    /// Days that lines of the audit are kept: a year at least. What is older is pruned, a line of the audit tells of
+    /// it, and the rest can be verified as before.
     #[arg(long, default_value_t = 3_650.0, value_parser = audit_days)]
     pub audit_days: f64,
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.

@@ -1,5 +1,5 @@
-//! The memory of the engine is bounded by what lives: nothing keyed by a job or a generation outlives the job, beside what is
-//! kept for a stated time.
+//! The memory of the engine is bounded by what lives: nothing keyed by a job or a generation outlives the job, beside
+//! what is kept for a stated time.
 
 use headway_engine::event::Request;
 use headway_engine::{EngineConfig, Reply};

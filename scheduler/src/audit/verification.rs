@@ -28,7 +28,7 @@ impl Store {
         let mut walk = self.walk_from(after, start).await?;
         let begins_after = walk.id;
         if let Some(start) = start.filter(|start| after <= start.position)
-            && !self.audit_tells_of_start(start).await?
+            && !self.is_audit_pruning_recorded(start).await?
         {
             let detail = "lines up to here are gone, and no line tells that they were pruned";
             let broken = Some(Broken::new(start.anchor.id, Fault::Missing, detail));
@@ -117,8 +117,8 @@ impl Store {
         })
     }
 
-    /// Removes the oldest lines of before this moment, so many at most, once they are a year old; returns how many. Lines
-    /// that are not as they were sealed stay for people to see.
+    /// Removes the oldest lines of before this moment, so many at most, once they are a year old; returns how many.
+    /// Lines that are not as they were sealed stay for people to see.
     pub async fn prune_audit(&self, before: Timestamp, most: u32, now: Timestamp) -> Result<u64, StoreError> {
         let start = self.audit_start().await?;
         let mut walk = start.map_or(Walk::START, Walk::after);

@@ -21,7 +21,7 @@ use uuid::Uuid;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
 use super::credentials::Credentials;
-use super::registrar::JOINED;
+use super::registrar::JOIN_TURNS;
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use super::turns::Turns;
 use super::{Peer, Registrar};
@@ -125,7 +125,7 @@ impl Gateway {
             clock: self.clock.clone(),
             sessions: self.sessions.clone(),
             credentials: self.credentials.clone(),
-            turns: Turns::new(JOINED.0, JOINED.1),
+            turns: Turns::new(JOIN_TURNS.0, JOIN_TURNS.1),
             authorities,
             refusals: self.credentials.refusals().clone(),
             standing: self.standing.clone(),

@@ -1,6 +1,6 @@
 //! Turns at the database for agents: however many dial at once, few of them ask it at a time, so that people find
-//! connections free. The others wait in the order in which they came. An agent that would wait for longer than agents wait
-//! for a welcome is told at once to come again, so that the server does no work for agents that have given up.
+//! connections free. The others wait in the order in which they came. An agent that would wait for longer than agents
+//! wait for a welcome is told at once to come again, so that the server does no work for agents that have given up.
 
 use std::sync::Arc;
 

@@ -113,8 +113,8 @@ impl Store {
         Ok(rows.into_iter().map(|row| ((row.project, row.name), ArrayId(row.array_id))).collect())
     }
 
-    /// Forgets arrays of before this moment whose elements are all gone; returns how many. An array that an unfinished job
-    /// waits for stays.
+    /// Forgets arrays of before this moment whose elements are all gone; returns how many. An array that an unfinished
+    /// job waits for stays.
     pub async fn prune_arrays(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
         let gone = sqlx::query!(
             "DELETE FROM arrays WHERE array_id IN (

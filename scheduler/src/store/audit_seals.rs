@@ -105,7 +105,7 @@ impl Store {
     }
 
     /// Returns whether a line of the audit tells of the pruning up to this start.
-    pub async fn audit_tells_of_start(&self, start: AuditStart) -> Result<bool, StoreError> {
+    pub async fn is_audit_pruning_recorded(&self, start: AuditStart) -> Result<bool, StoreError> {
         sqlx::query_scalar!(
             r#"SELECT EXISTS (
                 SELECT FROM audit WHERE action = 'prune_audit' AND subjects @> ARRAY[$1] AND after ->> 'last' = $2

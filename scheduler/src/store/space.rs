@@ -1,7 +1,8 @@
 //! What each table takes of the database, and what bounds it. Every table of the schema is in `TABLES`, held by a test.
 //!
-//! Sizes are asked of Postgres' catalogue, which `query!` does not know. Numbers of rows are Postgres' own estimates, and the
-//! oldest row is found by an index, or in a table that stays small: asking costs milliseconds, however much is stored.
+//! Sizes are asked of Postgres' catalogue, which `query!` does not know. Numbers of rows are Postgres' own estimates,
+//! and the oldest row is found by an index, or in a table that stays small: asking costs milliseconds, however much is
+//! stored.
 
 use std::path::PathBuf;
 
@@ -48,15 +49,20 @@ pub struct DatabaseSpace {
     pub directory: Option<PathBuf>,
 }
 
-const fn kept(table: &'static str, oldest: &'static str, option: &'static str, bound: &'static str) -> TableBound {
+const fn bounded_by_option(
+    table: &'static str,
+    oldest: &'static str,
+    option: &'static str,
+    bound: &'static str,
+) -> TableBound {
     TableBound { table, oldest: Some(oldest), option: Some(option), bound }
 }
 
-const fn aged(table: &'static str, oldest: &'static str, bound: &'static str) -> TableBound {
+const fn bounded_with_age(table: &'static str, oldest: &'static str, bound: &'static str) -> TableBound {
     TableBound { table, oldest: Some(oldest), option: None, bound }
 }
 
-const fn bounded(table: &'static str, bound: &'static str) -> TableBound {
+const fn bounded_by(table: &'static str, bound: &'static str) -> TableBound {
     TableBound { table, oldest: None, option: None, bound }
 }
 
@@ -64,162 +70,170 @@ const FORMER_HISTORY: &str = "empty unless an earlier release wrote it; the next
 
 /// Every table, in the order of its name.
 pub const TABLES: &[TableBound] = &[
-    bounded("_sqlx_migrations", "one row per migration"),
-    kept(
+    bounded_by("_sqlx_migrations", "one row per migration"),
+    bounded_by_option(
         "allocation_transitions",
         "SELECT valid_from FROM allocation_transitions ORDER BY job_id LIMIT 1",
         "--history-days",
         FORMER_HISTORY,
     ),
-    kept(
+    bounded_by_option(
         "allocations",
         "SELECT granted_at FROM allocations ORDER BY job_id, generation LIMIT 1",
         "--job-days",
         "pruned with the job",
     ),
-    kept(
+    bounded_by_option(
         "arrays",
         "SELECT submitted_at FROM arrays ORDER BY array_id LIMIT 1",
         "--job-days",
         "pruned after the array's last element",
     ),
-    kept(
+    bounded_by_option(
         "audit",
         "SELECT done_at FROM audit ORDER BY audit_id LIMIT 1",
         "--audit-days",
         "pruned by age, a year at least",
     ),
-    kept(
+    bounded_by_option(
         "audit_seals",
         "SELECT sealed_at FROM audit_seals ORDER BY position LIMIT 1",
         "--audit-days",
         "pruned with the line of the audit",
     ),
-    bounded("audit_start", "one row"),
-    aged(
+    bounded_by("audit_start", "one row"),
+    bounded_with_age(
         "audit_unsealed",
         "SELECT added_at FROM audit_unsealed ORDER BY audit_id LIMIT 1",
         "a row goes as soon as its line is sealed, within a second",
     ),
-    aged("browser_sessions", "SELECT min(created_at) FROM browser_sessions", "pruned at the end of the session"),
-    kept(
+    bounded_with_age(
+        "browser_sessions",
+        "SELECT min(created_at) FROM browser_sessions",
+        "pruned at the end of the session",
+    ),
+    bounded_by_option(
         "checkpoints",
         "SELECT committed_at FROM checkpoints ORDER BY job_id, generation, step LIMIT 1",
         "--job-days",
         "pruned with the job",
     ),
-    bounded("cluster", "one row"),
-    kept(
+    bounded_by("cluster", "one row"),
+    bounded_by_option(
         "cluster_series",
         "SELECT sampled_at FROM cluster_series ORDER BY sampled_at LIMIT 1",
         "--history-days",
         "pruned by age, a row a minute",
     ),
-    kept(
+    bounded_by_option(
         "deliveries",
         "SELECT made_at FROM deliveries ORDER BY event_seq, webhook LIMIT 1",
         "--history-days",
         "pruned by age since the delivery ended",
     ),
-    kept("events", "SELECT happened_at FROM events ORDER BY seq LIMIT 1", "--event-days", "pruned by age"),
-    kept(
+    bounded_by_option("events", "SELECT happened_at FROM events ORDER BY seq LIMIT 1", "--event-days", "pruned by age"),
+    bounded_by_option(
         "former_nodes",
         "SELECT min(deleted_at) FROM former_nodes",
         "--job-days",
         "pruned by age since the node was deleted, once no event names it",
     ),
-    bounded("group_memberships", "one row per user and project that a group gives"),
-    aged(
+    bounded_by("group_memberships", "one row per user and project that a group gives"),
+    bounded_with_age(
         "idempotency_keys",
         "SELECT used_at FROM idempotency_keys ORDER BY used_at LIMIT 1",
         "pruned 7 days after the request",
     ),
-    bounded("identities", "one row per user of the identity provider"),
-    kept(
+    bounded_by("identities", "one row per user of the identity provider"),
+    bounded_by_option(
         "job_models",
         "SELECT updated_at FROM job_models ORDER BY job_id LIMIT 1",
         "--job-days",
         "one row per job, pruned with the job",
     ),
-    kept(
+    bounded_by_option(
         "job_series",
         "SELECT bucket_at FROM job_series WHERE resolution_seconds = 3600 ORDER BY bucket_at LIMIT 1",
         "--job-days",
         "10 s for 48 hours, minutes for 30 days, hours until the job is pruned",
     ),
-    kept(
+    bounded_by_option(
         "job_transitions",
         "SELECT valid_from FROM job_transitions ORDER BY job_id LIMIT 1",
         "--history-days",
         FORMER_HISTORY,
     ),
-    kept(
+    bounded_by_option(
         "jobs",
         "SELECT submitted_at FROM jobs ORDER BY job_id LIMIT 1",
         "--job-days",
         "pruned by age since the job ended",
     ),
-    aged("join_tokens", "SELECT min(created_at) FROM join_tokens", "pruned once used up or expired"),
-    aged("node_authorities", "SELECT min(made_at) FROM node_authorities", "one row per rotation of the authority"),
-    aged(
+    bounded_with_age("join_tokens", "SELECT min(created_at) FROM join_tokens", "pruned once used up or expired"),
+    bounded_with_age(
+        "node_authorities",
+        "SELECT min(made_at) FROM node_authorities",
+        "one row per rotation of the authority",
+    ),
+    bounded_with_age(
         "node_identities",
         "SELECT min(issued_at) FROM node_identities",
         "one row per node that has a certificate; pruned after a revocation and the end of the certificate",
     ),
-    kept(
+    bounded_by_option(
         "node_transitions",
         "SELECT valid_from FROM node_transitions ORDER BY node_id LIMIT 1",
         "--history-days",
         FORMER_HISTORY,
     ),
-    bounded("nodes", "one row per node, until it is deleted"),
-    bounded("peer_lessons", "one row, bounded in its size"),
-    kept(
+    bounded_by("nodes", "one row per node, until it is deleted"),
+    bounded_by("peer_lessons", "one row, bounded in its size"),
+    bounded_by_option(
         "plan_inputs",
         "SELECT made_at FROM plan_inputs ORDER BY made_at LIMIT 1",
         "--plan-input-days",
         "pruned by age",
     ),
-    kept(
+    bounded_by_option(
         "plan_transitions",
         "SELECT valid_from FROM plan_transitions ORDER BY plan_id LIMIT 1",
         "--history-days",
         FORMER_HISTORY,
     ),
-    kept(
+    bounded_by_option(
         "plans",
         "SELECT made_at FROM plans ORDER BY plan_id LIMIT 1",
         "--plan-days",
         "pruned by age; the plans that unfinished jobs follow stay",
     ),
-    kept(
+    bounded_by_option(
         "predicted_starts",
         "SELECT made_at FROM predicted_starts ORDER BY made_at LIMIT 1",
         "--history-days",
         "pruned by age",
     ),
-    kept(
+    bounded_by_option(
         "project_series",
         "SELECT sampled_at FROM project_series ORDER BY sampled_at LIMIT 1",
         "--history-days",
         "pruned by age, a row per project and minute",
     ),
-    bounded("projects", "one row per project, until it is deleted"),
-    kept(
+    bounded_by("projects", "one row per project, until it is deleted"),
+    bounded_by_option(
         "realised_goodput",
         "SELECT ended_at FROM realised_goodput ORDER BY ended_at LIMIT 1",
         "--history-days",
         "pruned by age",
     ),
-    bounded("reservations", "a row goes when its reservation is over"),
-    bounded("secrets", "one row per secret, until it is deleted; at most 1000 per owner"),
-    aged("servers", "SELECT min(started_at) FROM servers", "pruned once a server is silent"),
-    aged(
+    bounded_by("reservations", "a row goes when its reservation is over"),
+    bounded_by("secrets", "one row per secret, until it is deleted; at most 1000 per owner"),
+    bounded_with_age("servers", "SELECT min(started_at) FROM servers", "pruned once a server is silent"),
+    bounded_with_age(
         "tokens",
         "SELECT min(created_at) FROM tokens",
         "at most 100 open tokens per user; ended ones stay, so that a server started with one does not open it again",
     ),
-    kept(
+    bounded_by_option(
         "transitions",
         "SELECT min(oldest.valid_from) FROM (VALUES ('allocation'), ('job'), ('node'), ('plan')) AS kinds (subject)
             CROSS JOIN LATERAL (
@@ -229,7 +243,7 @@ pub const TABLES: &[TableBound] = &[
         "--history-days",
         "pruned by age since the state ended",
     ),
-    bounded("users", "one row per user"),
+    bounded_by("users", "one row per user"),
 ];
 
 /// Tables of the schema that this connection uses. Asks the catalogue alone, so that it costs the same for any size.

@@ -46,8 +46,8 @@ pub struct Veils {
 /// Project and owner.
 type Whose = (Arc<str>, Arc<str>);
 
-/// The names of all jobs of private projects, whoever may see them; elements go by the name of their array. Names of jobs
-/// that were pruned since go when all are read again.
+/// The names of all jobs of private projects, whoever may see them; elements go by the name of their array. Names of
+/// jobs that were pruned since go when all are read again.
 struct Names {
     private: BTreeSet<String>,
     read_at: Instant,

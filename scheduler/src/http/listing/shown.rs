@@ -45,8 +45,8 @@ impl Shown {
     }
 }
 
-/// Rows of live jobs, with until when they serve and what they were made of. Rows that serve no longer are dropped once a
-/// second while rows are made: each holds all that is known of its job, which may have ended.
+/// Rows of live jobs, with until when they serve and what they were made of. Rows that serve no longer are dropped once
+/// a second while rows are made: each holds all that is known of its job, which may have ended.
 #[derive(Default)]
 pub struct Live(Mutex<Rows>);
 
