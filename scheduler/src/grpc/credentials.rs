@@ -31,9 +31,6 @@ const TELL_AGAIN: Duration = Duration::from_secs(3_600);
 const TOLD_AT_MOST: usize = 4_096;
 /// What an agent does, as the audit calls it.
 const OPEN_SESSION: &str = "open_agent_session";
-/// Sessions that are looked up at once, and that wait for it. Readers have 14 connections; a look-up takes about a
-/// millisecond of one, so that all who wait are served within the three seconds that agents wait at least.
-const LOOKUP_TURNS: (usize, usize) = (4, 2_000);
 /// Changes of credentials that come together are looked up together: each concerns all open sessions.
 const TOGETHER: Duration = Duration::from_millis(200);
 /// A wait for an end that is further away is begun anew.
@@ -101,7 +98,7 @@ impl Credentials {
             admission,
             identities: Arc::default(),
             newest: Arc::default(),
-            turns: Turns::new(LOOKUP_TURNS.0, LOOKUP_TURNS.1),
+            turns: Turns::for_lookups(),
             wrong_tokens: WrongTokens::default(),
             right: Arc::default(),
             told: Arc::default(),

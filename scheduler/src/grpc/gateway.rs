@@ -21,7 +21,6 @@ use uuid::Uuid;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
 use super::credentials::Credentials;
-use super::registrar::JOIN_TURNS;
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use super::turns::Turns;
 use super::{Peer, Registrar};
@@ -125,7 +124,7 @@ impl Gateway {
             clock: self.clock.clone(),
             sessions: self.sessions.clone(),
             credentials: self.credentials.clone(),
-            turns: Turns::new(JOIN_TURNS.0, JOIN_TURNS.1),
+            turns: Turns::for_joins(),
             authorities,
             refusals: self.credentials.refusals().clone(),
             standing: self.standing.clone(),

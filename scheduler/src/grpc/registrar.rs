@@ -27,11 +27,6 @@ use crate::store::{AuditEntry, AuditResult, JoinRefusal, Store, StoreError, Toke
 /// Whoever has no certificate yet is a stranger.
 const MAX_MESSAGE: usize = 32 * 1024;
 
-/// Nodes that join at once, and that wait for it. Those with one token wait for each other in the database, so that
-/// more at once would only hold connections. All who wait are served within the 15 seconds that `headway node join`
-/// waits.
-pub(super) const JOIN_TURNS: (usize, usize) = (2, 1_000);
-
 /// What the service needs of the process.
 #[derive(Clone)]
 pub struct Registrar {

@@ -7,6 +7,14 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tonic::Status;
 
+/// Agents whose credentials are looked up at once, and that wait for it. Readers have 14 connections. A look-up takes
+/// about a millisecond of one, so that all who wait are served within the three seconds that agents wait at least.
+const LOOKUPS: (usize, usize) = (4, 2_000);
+/// Nodes that join at once, and that wait for it. Those with one token wait for each other in the database, so that
+/// more at once would only hold connections. All who wait are served within the 15 seconds that `headway node join`
+/// waits.
+const JOINS: (usize, usize) = (2, 1_000);
+
 /// A line of agents; cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
@@ -24,8 +32,18 @@ pub(super) struct Turn {
 }
 
 impl Turns {
+    /// Returns the line for look-ups of credentials.
+    pub fn for_lookups() -> Self {
+        Self::new(LOOKUPS.0, LOOKUPS.1)
+    }
+
+    /// Returns the line of nodes that join or renew their certificate.
+    pub fn for_joins() -> Self {
+        Self::new(JOINS.0, JOINS.1)
+    }
+
     /// Serves so many at a time, and lets so many more wait.
-    pub fn new(at_once: usize, waiting: usize) -> Self {
+    fn new(at_once: usize, waiting: usize) -> Self {
         Self { served: Arc::new(Semaphore::new(at_once)), places: Arc::new(Semaphore::new(at_once + waiting)) }
     }
 
