@@ -11,5 +11,6 @@ cargo bench --locked --quiet -p headway-scheduler --bench explain
 cargo bench --locked --quiet -p headway-scheduler --bench lists
 cargo bench --locked --quiet -p headway-scheduler --bench stream
 cargo bench --locked --quiet -p headway-scheduler --bench recovery
+cargo bench --locked --quiet -p headway-scheduler --bench joins
 # Against HiGHS where that is asked for: its sources take some 15 CPU minutes, cmake and libclang to build.
 cargo bench --locked --quiet -p headway-sim ${HEADWAY_HIGHS:+--features highs} --bench solver

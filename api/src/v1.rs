@@ -33,6 +33,7 @@ mod secret;
 mod server;
 mod simulation;
 mod site;
+mod space;
 mod stream;
 mod submission;
 mod timeline;
@@ -104,6 +105,7 @@ pub use simulation::{
     Counterfactual, DrainEffect, DrainedJob, ForcedJob, Foreseen, Shift, Simulation, SimulationRequest, SupposedChange,
 };
 pub use site::{Amount, JobLabel, SiteRow};
+pub use space::{Space, TableSpace};
 pub use stream::{NotLeading, StreamMessage};
 pub use submission::{
     JobSpecification, JobSubmission, JobValidation, QuotaVerdict, SubmissionNote, Submitted, Validation,

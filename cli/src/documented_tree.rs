@@ -30,7 +30,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("token", "list create revoke"),
     ("secret", "list set delete"),
     ("context", "list use"),
-    ("admin", "backup restore migrate doctor support-bundle config leader"),
+    ("admin", "backup restore migrate doctor support-bundle config leader space"),
 ];
 
 fn known(noun: &str, verb: &str) -> bool {

@@ -68,6 +68,8 @@ pub struct Retention {
     pub jobs: Seconds,
     /// The event log.
     pub events: Seconds,
+    /// The audit. Lines are kept for a year at least, whatever this says.
+    pub audit: Seconds,
 }
 
 impl Retention {
@@ -82,7 +84,14 @@ impl Retention {
 impl Default for Retention {
     fn default() -> Self {
         let days = |days: f64| Seconds(days * 86_400.0);
-        Self { plan_inputs: days(7.0), plans: days(90.0), history: days(90.0), jobs: days(400.0), events: days(400.0) }
+        Self {
+            plan_inputs: days(7.0),
+            plans: days(90.0),
+            history: days(90.0),
+            jobs: days(400.0),
+            events: days(400.0),
+            audit: days(3_650.0),
+        }
     }
 }
 

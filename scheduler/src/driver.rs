@@ -8,6 +8,7 @@
 mod asker;
 mod faults;
 mod gather;
+mod inbox;
 mod news;
 mod pipeline;
 mod standby;
@@ -34,10 +35,10 @@ use crate::planning::{LastRound, Planning};
 use crate::secrets::Courier;
 use crate::store::{KnownServer, Store, StoreError, answered};
 pub use asker::Asker;
+pub use inbox::RegistrationSender;
+use inbox::{Inbox, InboxSenders};
 pub use standby::{Standing, StandsBy};
 
-/// Events that may wait for the loop; requests are refused as busy beyond it, agents' streams are held back.
-const INBOX: usize = 4_096;
 /// What a slow stream may lag behind before it has to read the log: some seconds of thousands of jobs that report.
 const FEED: usize = 16_384;
 /// Between attempts to lead again.
@@ -78,7 +79,7 @@ impl Input {
 
 /// The loop before it runs.
 pub struct Driver {
-    inbox: mpsc::Receiver<Input>,
+    inbox: Inbox,
     /// For what the loop itself has to say.
     own: mpsc::Sender<Input>,
     view: watch::Sender<Arc<View>>,
@@ -139,6 +140,8 @@ pub struct Started {
     pub cluster: Cluster,
     /// Where agents' reports go.
     pub inbox: mpsc::Sender<Input>,
+    /// Where the first message of an agent's session goes.
+    pub registrations: RegistrationSender,
 }
 
 impl Driver {
@@ -175,7 +178,7 @@ impl Driver {
             Some(leading) => leading.engine.view(),
             None => Engine::look(config.clone(), Term(0), clock.now(), Snapshot::default()),
         };
-        let (sender, inbox) = mpsc::channel(INBOX);
+        let (InboxSenders { requests, events: sender, registrations }, inbox) = Inbox::open();
         let (view, views) = watch::channel(Arc::new(first));
         let (standing, stands) = watch::channel(None);
         let (feed, _) = broadcast::channel(FEED);
@@ -195,7 +198,7 @@ impl Driver {
             round,
             rounds,
         };
-        let cluster = Cluster::new(sender.clone(), outlook, store.clone(), sessions.clone(), clock.clone(), retention);
+        let cluster = Cluster::new(requests, outlook, store.clone(), sessions.clone(), clock.clone(), retention);
         let archive = Archive::start(store.clone(), format!("{} ({build})", env!("CARGO_PKG_VERSION")));
         let driver = Driver {
             inbox,
@@ -222,7 +225,7 @@ impl Driver {
         if leading.is_none() {
             driver.lookout().begin().await?;
         }
-        Ok(Started { driver, leading, cluster, inbox: sender })
+        Ok(Started { driver, leading, cluster, inbox: sender, registrations })
     }
 
     /// Runs until shutdown; a lost term begins anew with what the store says, where another server leads once that has ended. `leading`: the

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use headway_engine::Observation;
 use headway_goodput::{JobModel, Lessons};
-use headway_types::{JobId, Seconds};
+use headway_types::{JobId, Seconds, Timestamp};
 use tokio::sync::mpsc;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -28,6 +28,10 @@ const PLANS_AT_A_TIME: u32 = 100;
 const EVENTS_AT_A_TIME: u32 = 1_000;
 /// Jobs that are pruned at a time, each with all its allocations and checkpoints, which may be thousands.
 const JOBS_AT_A_TIME: u32 = 50;
+/// Rows of a cheaper kind (arrays, hours of series, lines of the audit) that are pruned at a time.
+const ROWS_AT_A_TIME: u32 = 1_000;
+/// The audit is pruned by whole days, since each pruning adds a line to it.
+const DAY: i64 = 86_400_000_000;
 /// Where there are more, the next go after this rest.
 const PRUNE_REST: Duration = Duration::from_secs(1);
 
@@ -140,17 +144,35 @@ impl Writer {
         tell(self.store.prune_transitions(now - self.retention.history), "history not pruned").await;
         tell(self.store.prune_deliveries(now - self.retention.history), "deliveries not pruned").await;
         tell(self.store.prune_sessions(now), "browser sessions not pruned").await;
+        let before = now - self.retention.least_for_jobs();
+        tell(self.store.prune_former_nodes(before), "names of deleted nodes not pruned").await;
     }
 
-    /// Prunes some of the events and jobs that are past their time, oldest first; true where there may be more. Jobs go
-    /// last: as long as an event names a job, its row says who may see it. Jobs that take too long are tried again, fewer
-    /// at a time.
+    /// Prunes some of the rows that are past their time, oldest first; true where there may be more. Jobs go after
+    /// events: as long as an event names a job, its row says who may see it. What belongs to jobs goes last.
     async fn prune_rows(&self, jobs_at_a_time: &mut u32) -> bool {
         let now = self.clock.now();
         let events = self.store.prune_events(now - self.retention.events, EVENTS_AT_A_TIME);
         if tell(events, "events not pruned").await == Some(u64::from(EVENTS_AT_A_TIME)) {
             return true;
         }
+        if self.prune_jobs(now, jobs_at_a_time).await {
+            return true;
+        }
+        let before = now - self.retention.least_for_jobs();
+        let full = Some(u64::from(ROWS_AT_A_TIME));
+        tell(self.store.prune_arrays(before, ROWS_AT_A_TIME), "arrays not pruned").await == full
+            || tell(
+                self.store.prune_series_without_job(before, ROWS_AT_A_TIME),
+                "measurements of former jobs not pruned",
+            )
+            .await
+                == full
+            || self.prune_audit(now).await == full
+    }
+
+    /// Prunes some jobs; true where there may be more. Jobs that take too long are tried again, fewer at a time.
+    async fn prune_jobs(&self, now: Timestamp, jobs_at_a_time: &mut u32) -> bool {
         let jobs = self.store.prune_jobs(now - self.retention.least_for_jobs(), *jobs_at_a_time);
         match tell(jobs, "jobs not pruned").await {
             Some(pruned) if pruned == u64::from(*jobs_at_a_time) => true,
@@ -163,6 +185,12 @@ impl Writer {
                 false
             }
         }
+    }
+
+    async fn prune_audit(&self, now: Timestamp) -> Option<u64> {
+        let before = now - self.retention.audit;
+        let midnight = Timestamp(before.0 - before.0.rem_euclid(DAY));
+        tell(self.store.prune_audit(midnight, ROWS_AT_A_TIME, now), "the audit not pruned").await
     }
 
     /// Some of the plans that are past their time, oldest first; true where there may be more.

@@ -193,7 +193,15 @@ pub async fn serve_reporting(
     let (outbox, inbox, told) = (started.cluster.clone(), started.inbox.clone(), started.inbox.clone());
     let admission = Admission::by_certificate(authorities.clone(), takes_tokens);
     let admitting = (started.cluster.standing(), admission);
-    let gateway = Gateway::new(started.inbox, sessions, store.clone(), clock, lease, config.site, admitting);
+    let gateway = Gateway::new(
+        (started.inbox, started.registrations),
+        sessions,
+        store.clone(),
+        clock,
+        lease,
+        config.site,
+        admitting,
+    );
     let [sampled, counted, sealed, watched] = std::array::from_fn(|_| started.cluster.clone());
     let cookies = Cookies::new(store.identity().await?, certificates.is_some());
     let trials = Trials::new(messenger.clone());

@@ -168,5 +168,10 @@ async fn elements_are_pruned_with_the_last_of_their_array_and_never_while_one_li
     write(&store, term, None, &jobs[2..]).await;
     assert_eq!(store.prune_jobs(day(10.0), 100).await.unwrap(), 0, "element 1 ended since");
     assert_eq!(store.elements(sweep.id, None, 10).await.unwrap().items.len(), 3);
+    assert_eq!(store.prune_arrays(day(13.0), 100).await.unwrap(), 0, "its elements are kept");
     assert_eq!(store.prune_jobs(day(13.0), 100).await.unwrap(), 3);
+    assert_eq!(store.prune_arrays(START, 100).await.unwrap(), 0, "it is not older than that");
+    assert_eq!(store.prune_arrays(day(13.0), 100).await.unwrap(), 1);
+    assert!(store.arrays_among(&[sweep.id]).await.unwrap().is_empty());
+    assert_eq!(store.prune_arrays(day(13.0), 100).await.unwrap(), 0);
 }

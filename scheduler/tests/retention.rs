@@ -7,12 +7,12 @@ use headway_engine::record::{
     Awaited, Checkpoint, Dependency, DependencyStanding, EventRecord, Job, JobState, Release, ReleaseProof,
 };
 use headway_engine::{Actor, Change};
-use headway_scheduler::store::{EventFilter, JobFilter};
+use headway_scheduler::store::{EventFilter, JobFilter, TABLES};
 use headway_types::spec::Condition;
 use headway_types::{Generation, IdSource, JobId, Seconds, Timestamp, Tokens};
 use sqlx::ConnectOptions;
 
-use crate::support::{START, TestDatabase, allocation, checkpoint, job};
+use crate::support::{START, TestDatabase, allocation, checkpoint, job, node};
 
 fn day(number: f64) -> Timestamp {
     START + Seconds(number * 86_400.0)
@@ -113,4 +113,110 @@ async fn the_oldest_events_go_first_and_a_few_at_a_time() {
     let left: Vec<u64> = store.events(&all).await.unwrap().items.iter().map(|event| event.seq).collect();
     assert_eq!(left, [5, 6, 7, 8, 9, 10]);
     assert_eq!(store.load(START).await.unwrap().last_event_seq, 10, "numbers are never used again");
+}
+
+#[tokio::test]
+async fn what_was_learnt_and_measured_of_a_job_goes_with_it() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let term = store.begin_term().await.unwrap();
+    let mut ids = IdSource::seeded(1);
+    let [old, lives] = std::array::from_fn(|_| ids.job(START));
+    let jobs = [ended(old, "old", day(0.0)), job(lives, "lives")];
+    let changes: Vec<Change> = jobs.into_iter().map(|job| Change::Job(Arc::new(job))).collect();
+    store.commit(term, &changes).await.unwrap();
+    let mut admin = database.options.connect().await.unwrap();
+    for id in [old, lives] {
+        let learnt = "INSERT INTO job_models (job_id, updated_at, body) VALUES ($1, now(), '{}')";
+        sqlx::query(learnt).bind(id.0).execute(&mut admin).await.unwrap();
+        let measured = "INSERT INTO job_series (job_id, resolution_seconds, bucket_at, generation, gpus, dp, tp, pp,
+                micro_batch_sequences, global_batch_sequences, last_step, samples_seen, steps, tokens, reference_tokens,
+                duration_seconds)
+            SELECT $1, 3600, to_timestamp($2) + n * interval '1 hour', 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1
+            FROM generate_series(0, 4) AS n";
+        let measured = sqlx::query(measured).bind(id.0).bind(START.0 as f64 / 1e6);
+        measured.execute(&mut admin).await.unwrap();
+    }
+    assert_eq!(store.prune_series_without_job(day(10.0), 100).await.unwrap(), 0, "both jobs are kept");
+    assert_eq!(store.prune_jobs(day(10.0), 100).await.unwrap(), 1);
+    assert_eq!(store.prune_series_without_job(day(10.0), 3).await.unwrap(), 3, "a few at a time");
+    assert_eq!(store.prune_series_without_job(day(10.0), 3).await.unwrap(), 2);
+    for (table, rows) in [("job_models", 1), ("job_series", 5)] {
+        let count = format!("SELECT count(*) FROM {table}");
+        let left: i64 = sqlx::query_scalar(sqlx::AssertSqlSafe(count)).fetch_one(&mut admin).await.unwrap();
+        assert_eq!(left, rows, "{table}");
+    }
+}
+
+#[tokio::test]
+async fn names_of_deleted_nodes_go_once_nothing_names_them() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let term = store.begin_term().await.unwrap();
+    let mut ids = IdSource::seeded(1);
+    let [forgotten, told, young] = std::array::from_fn(|_| ids.node(START));
+    let nodes = [forgotten, told, young].map(|id| Change::Node(Arc::new(node(id))));
+    store.commit(term, &nodes).await.unwrap();
+    let gone = [forgotten, told, young].map(Change::NodeGone);
+    store.commit(term, &gone).await.unwrap();
+    store.commit(term, &[Change::Event(EventRecord { node: Some(told), ..event(1, START) })]).await.unwrap();
+    let mut admin = database.options.connect().await.unwrap();
+    let age = "UPDATE former_nodes SET deleted_at = to_timestamp($2) WHERE node_id = ANY($1)";
+    let age = sqlx::query(age).bind([forgotten.0, told.0]).bind(START.0 as f64 / 1e6);
+    age.execute(&mut admin).await.unwrap();
+    let named = async || store.former_names(&[forgotten, told, young]).await.unwrap().into_keys().collect::<Vec<_>>();
+    assert_eq!(store.prune_former_nodes(START + Seconds(1.0)).await.unwrap(), 1);
+    assert_eq!(named().await, [told, young]);
+    store.prune_events(day(1.0), 10).await.unwrap();
+    assert_eq!(store.prune_former_nodes(START + Seconds(1.0)).await.unwrap(), 1);
+    assert_eq!(named().await, [young]);
+}
+
+/// Tables of the schema, as the database has them.
+async fn tables(database: &TestDatabase) -> Vec<String> {
+    let mut admin = database.options.connect().await.unwrap();
+    let named = "SELECT table_name::text FROM information_schema.tables
+        WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' ORDER BY table_name COLLATE \"C\"";
+    sqlx::query_scalar(named).fetch_all(&mut admin).await.unwrap()
+}
+
+/// Whoever adds a table says what bounds it: in `TABLES`, and in the table of docs/operations.md.
+#[tokio::test]
+async fn every_table_names_what_bounds_it() {
+    let database = TestDatabase::create().await;
+    let listed: Vec<&str> = TABLES.iter().map(|bound| bound.table).collect();
+    assert_eq!(tables(&database).await, listed, "store/space.rs, TABLES");
+    let docs = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md")).unwrap();
+    let rows: Vec<&str> = docs.lines().filter(|line| line.starts_with("| `")).collect();
+    for bound in TABLES {
+        let name = format!("`{}`", bound.table);
+        let documented = rows.iter().find(|row| row.split('|').nth(1).is_some_and(|cell| cell.contains(&name)));
+        let row = documented.unwrap_or_else(|| panic!("docs/operations.md has no row for {name}"));
+        if let Some(option) = bound.option {
+            assert!(row.contains(&format!("`{option}`")), "{option} is not in the row of {name}: {row}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_space_of_each_table_is_measured_with_its_oldest_row_and_its_bound() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let term = store.begin_term().await.unwrap();
+    let events: Vec<Change> = (1..=2_000).map(|seq| Change::Event(event(seq, day(seq as f64)))).collect();
+    store.commit(term, &events).await.unwrap();
+    let mut admin = database.options.connect().await.unwrap();
+    sqlx::raw_sql("ANALYZE; CREATE TABLE notes_of_the_site (note text)").execute(&mut admin).await.unwrap();
+    let space = store.space().await.unwrap();
+    let sizes: Vec<u64> = space.tables.iter().map(|table| table.bytes).collect();
+    assert!(sizes.is_sorted_by(|one, next| one >= next), "{sizes:?}");
+    assert!(space.bytes >= sizes.iter().sum());
+    let find = |name: &str| space.tables.iter().find(|table| table.table == name).unwrap();
+    let events = find("events");
+    assert_eq!(space.tables[0], *events, "the largest");
+    assert_eq!((events.rows, events.oldest), (2_000, Some(day(1.0))));
+    assert_eq!(events.bound.unwrap().option, Some("--event-days"));
+    assert_eq!((find("jobs").rows, find("jobs").oldest), (0, None));
+    assert_eq!(find("notes_of_the_site").bound, None, "a table of somebody else");
+    assert_eq!(space.tables.len(), TABLES.len() + 1);
 }

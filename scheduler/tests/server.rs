@@ -273,6 +273,8 @@ async fn a_role_that_owns_nothing_runs_a_server_and_cannot_change_the_audit() {
         "DELETE FROM audit_seals",
         "TRUNCATE audit_seals",
         "DROP TABLE audit_seals",
+        "DELETE FROM audit_start",
+        "INSERT INTO audit_start (position, audit_id, hash) SELECT position, audit_id, hash FROM audit_seals",
         "SET session_replication_role = replica",
         "UPDATE _sqlx_migrations SET checksum = ''",
     ] {
@@ -280,6 +282,8 @@ async fn a_role_that_owns_nothing_runs_a_server_and_cannot_change_the_audit() {
         let told = ["permission denied", "must be owner"].iter().any(|told| refused.contains(told));
         assert!(told, "{forbidden}: {refused}");
     }
+    let pruned = sqlx::query_scalar::<_, i64>("SELECT prune_audit(1000, now())").fetch_one(&mut role).await.unwrap();
+    assert_eq!(pruned, 0, "the role prunes only what is a year old");
     shutdown.cancel();
     tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
 

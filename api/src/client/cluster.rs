@@ -9,8 +9,8 @@ use super::{Client, ClientError, REQUEST_TIME};
 use crate::v1::{
     ApproveRequest, Baseline, DeletedNode, DrainRequest, EventChain, EventList, EventRecord, Goodput, Leadership, Node,
     NodeGpus, NodeHealth, NodeList, NodePatch, Overview, PastNodeList, PastOverview, Plan, PlanDiff, PlanHistory,
-    PlanList, Policy, Queue, Readmission, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, StoredRound,
-    Usage, Version,
+    PlanList, Policy, Queue, Readmission, ReasonRequest, RebalanceRequest, Simulation, SimulationRequest, Space,
+    StoredRound, Usage, Version,
 };
 
 /// Which waiting jobs to list. Absent fields do not restrict.
@@ -118,6 +118,11 @@ impl Client {
     /// Which server leads, and which stand by.
     pub async fn leadership(&self) -> Result<Leadership, ClientError> {
         self.get(&["leader"]).await
+    }
+
+    /// What each table of the database takes.
+    pub async fn space(&self) -> Result<Space, ClientError> {
+        self.get(&["space"]).await
     }
 
     /// Has nodes that followed a newer term follow this scheduler again.

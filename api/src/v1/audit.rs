@@ -57,6 +57,9 @@ pub struct AuditHead {
     /// Lines that are sealed.
     pub sealed: u64,
     pub sealed_at: Option<DateTime<Utc>>,
+    /// "ID:HASH" of the newest line that was pruned, which the first line that is left follows; null: none was.
+    #[serde(default)]
+    pub begins_after: Option<String>,
     /// Lines that wait to be sealed.
     pub unsealed: u64,
     /// How long the oldest of them has waited.
@@ -69,7 +72,7 @@ pub struct AuditHead {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditBroken {
     pub id: i64,
-    /// `changed`, `missing`, `out_of_order` or `unsealed`.
+    /// `changed`, `missing`, `out_of_order`, `unsealed`, or of an anchor `pruned`.
     pub what: String,
     pub detail: String,
 }

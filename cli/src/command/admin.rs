@@ -6,6 +6,7 @@ mod ca;
 mod config;
 mod doctor;
 mod migrate;
+mod space;
 
 use clap::Subcommand;
 use headway_api::v1::Server;
@@ -36,6 +37,8 @@ pub enum Admin {
     Ca(ca::Ca),
     /// Which server leads since when, and which stand by.
     Leader,
+    /// What the database takes, table by table, the largest first, and what bounds each table.
+    Space,
     /// After a backup was restored: have nodes follow this database though they have followed a newer term. What they run that it does
     /// not know is stopped.
     Readmit {
@@ -56,6 +59,7 @@ pub async fn run(connection: &Connection, print: &Printer, admin: Admin) -> Resu
         Admin::Config(one) => config::run(print, one).await,
         Admin::Ca(one) => ca::run(&connection.client()?, print, one).await,
         Admin::Leader => leader(connection, print).await,
+        Admin::Space => space::run(connection, print).await,
         Admin::Readmit { reason } => readmit(connection, print, reason.as_deref()).await,
     }
 }

@@ -108,6 +108,10 @@ pub struct Server {
     /// Days that the event log is kept.
     #[arg(long, default_value_t = 400.0, value_parser = days)]
     pub event_days: f64,
+    /// Days that lines of the audit are kept: a year at least. What is older is pruned, a line of the audit tells of
+    /// it, and the rest can be verified as before.
+    #[arg(long, default_value_t = 3_650.0, value_parser = audit_days)]
+    pub audit_days: f64,
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
     #[arg(long, default_value = "1", value_parser = speed)]
     pub speed: Speed,
@@ -130,6 +134,11 @@ fn speed(text: &str) -> Result<Speed, String> {
 fn days(text: &str) -> Result<f64, String> {
     let days: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
     (0.0..=36_500.0).contains(&days).then_some(days).ok_or_else(|| "must be 0 to 36500".to_owned())
+}
+
+fn audit_days(text: &str) -> Result<f64, String> {
+    let days: f64 = text.parse().map_err(|_| "not a number".to_owned())?;
+    (365.0..=36_500.0).contains(&days).then_some(days).ok_or_else(|| "must be 365 to 36500".to_owned())
 }
 
 fn certificate_days(text: &str) -> Result<f64, String> {
@@ -251,6 +260,7 @@ impl Server {
                 history: Seconds(self.history_days * 86_400.0),
                 jobs: Seconds(self.job_days * 86_400.0),
                 events: Seconds(self.event_days * 86_400.0),
+                audit: Seconds(self.audit_days * 86_400.0),
             },
             tokens,
             site,

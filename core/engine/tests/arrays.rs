@@ -137,6 +137,31 @@ fn the_limit_is_changed_while_it_runs_and_takes_nothing_from_those_that_do() {
 }
 
 #[test]
+fn an_array_that_is_being_cancelled_may_be_cancelled_again_and_one_that_succeeded_may_not() {
+    let mut cluster = Cluster::new(&[8]);
+    let jobs = submit(&mut cluster, vec![array("sweep", "0-2", None)]).unwrap();
+    let (id, deed) = (of(&cluster, jobs[0]), ArrayDeed::Cancel { reason: None, grace: None });
+    let cancel = Request::Array { array: id, deed };
+    succeed(&mut cluster, jobs[0]);
+    cluster.start(jobs[1]);
+    cluster.start(jobs[2]);
+    let touched = |reply: Reply| match reply {
+        Reply::Array(done) => done.touched,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(touched(cluster.request(cancel.clone())), jobs[1..]);
+    assert_eq!(touched(cluster.request(cancel.clone())), [], "its elements are being stopped");
+    cluster.end(jobs[1], &GroupOutcome::Stopped);
+    assert_eq!(touched(cluster.request(cancel)), [], "one has ended, and one is being stopped");
+
+    let jobs = submit(&mut cluster, vec![array("other", "0-1", None)]).unwrap();
+    let hold = Request::Array { array: of(&cluster, jobs[0]), deed: ArrayDeed::Hold { reason: None } };
+    cluster.request(hold.clone());
+    let refused = cluster.request(hold);
+    assert!(matches!(refused, Reply::Refused(Refusal::WrongState(_))), "{refused:?}");
+}
+
+#[test]
 fn a_restart_loses_nothing() {
     let mut cluster = Cluster::new(&[8]);
     let jobs = submit(&mut cluster, vec![array("sweep", "0-4", Some(2)), after("eval", &[("sweep", Condition::Any)])])

@@ -5,6 +5,7 @@ mod accounts;
 mod arrays;
 mod attention;
 mod batches;
+mod bounded;
 mod budgets;
 mod contradicted;
 mod decided;

@@ -104,6 +104,8 @@ impl Experience {
             self.progressed(job, plan, passed);
             self.started(job.job, input.now, plan);
         }
+        // A prediction may come late, of a job that has left since the round it was made for.
+        self.open.retain(|job, _| present.contains(job));
     }
 
     /// Remembers what was predicted, to compare it with what comes.

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::store::AuditLine;
+use crate::store::{AuditLine, AuditStart};
 
 /// The first line of what is hashed.
 const VERSION: &str = "headway-audit-1";
@@ -110,6 +110,8 @@ pub enum Fault {
     OutOfOrder,
     /// It was never sealed, and does not wait for it either.
     Unsealed,
+    /// It was older than lines are kept, so that nothing can be said of it.
+    Pruned,
 }
 
 /// The first row that is not as it was sealed.
@@ -140,6 +142,11 @@ pub struct Walk {
 impl Walk {
     /// From the first row there has been.
     pub const START: Self = Self { position: 0, hash: Hash::NOTHING, id: 0 };
+
+    /// From the first row that is left where older ones were pruned.
+    pub fn after(start: AuditStart) -> Self {
+        Self { position: start.position, hash: start.anchor.hash, id: 0 }
+    }
 
     /// Takes the word of a link for what was before it.
     pub fn before(link: &Link) -> Self {

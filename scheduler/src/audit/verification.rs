@@ -3,7 +3,7 @@
 use headway_types::Timestamp;
 
 use super::chain::{Anchor, Broken, Fault, Walk};
-use crate::store::{Store, StoreError};
+use crate::store::{AuditStart, Store, StoreError};
 
 /// Links that are read at once.
 const PIECE: u32 = 500;
@@ -24,15 +24,29 @@ pub struct Verified {
 impl Store {
     /// Verifies the links after a position, at least so many where there are as many.
     pub async fn verify_audit(&self, after: u64, most: u32) -> Result<Verified, StoreError> {
-        let mut walk = self.walk_from(after).await?;
+        let start = self.audit_start().await?;
+        let mut walk = self.walk_from(after, start).await?;
         let begins_after = walk.id;
+        if let Some(start) = start.filter(|start| after <= start.position)
+            && !self.is_audit_pruning_recorded(start).await?
+        {
+            let detail = "lines up to here are gone, and no line tells that they were pruned";
+            let broken = Some(Broken::new(start.anchor.id, Fault::Missing, detail));
+            return Ok(Verified { rows: 0, last: None, broken, next: None });
+        }
         let mut found = Verified { rows: 0, last: None, broken: None, next: None };
-        loop {
+        'pieces: loop {
             let links = self.audit_links(walk.position, PIECE).await?;
             for link in &links {
                 if let Err(broken) = walk.step(link) {
-                    found.broken = Some(broken);
-                    return Ok(found);
+                    // What was pruned meanwhile is no fault: the walk goes on behind it.
+                    let start = self.audit_start().await?.filter(|start| start.position > walk.position);
+                    let Some(start) = start else {
+                        found.broken = Some(broken);
+                        return Ok(found);
+                    };
+                    walk = Walk::after(start);
+                    continue 'pieces;
                 }
                 found.rows += 1;
                 found.last = Some(Anchor { id: link.id, hash: walk.hash });
@@ -46,8 +60,11 @@ impl Store {
         }
     }
 
-    /// What precedes the link after a position.
-    async fn walk_from(&self, after: u64) -> Result<Walk, StoreError> {
+    /// What precedes the link after a position. `start`: where the chain begins, if lines were pruned.
+    async fn walk_from(&self, after: u64, start: Option<AuditStart>) -> Result<Walk, StoreError> {
+        if let Some(start) = start.filter(|start| after <= start.position) {
+            return Ok(Walk::after(start));
+        }
         let Some(before) = after.checked_sub(1) else { return Ok(Walk::START) };
         let link = self.audit_links(before, 1).await?.into_iter().find(|link| link.seal.position == after);
         Ok(link.map_or(Walk { position: after, ..Walk::START }, |link| Walk {
@@ -75,8 +92,15 @@ impl Store {
 
     /// Whether the chain holds an anchor.
     pub async fn verify_anchor(&self, anchor: Anchor) -> Result<Option<Broken>, StoreError> {
+        let start = self.audit_start().await?;
         Ok(match self.seal_of(anchor.id).await? {
             Some(seal) if seal.hash == anchor.hash => None,
+            None if start.is_some_and(|start| start.anchor == anchor) => None,
+            None if start.is_some_and(|start| anchor.id < start.anchor.id) => Some(Broken::new(
+                anchor.id,
+                Fault::Pruned,
+                "the anchored row is too old to be kept (--audit-days): verify an export of it, or a younger anchor",
+            )),
             Some(seal) => Some(Broken::new(
                 anchor.id,
                 Fault::Changed,
@@ -91,6 +115,29 @@ impl Store {
                 "the anchored row is not in the chain: its end was cut off, or the database was restored from a backup of before it",
             )),
         })
+    }
+
+    /// Removes the oldest lines of before this moment, so many at most, once they are a year old; returns how many.
+    /// Lines that are not as they were sealed stay for people to see.
+    pub async fn prune_audit(&self, before: Timestamp, most: u32, now: Timestamp) -> Result<u64, StoreError> {
+        let start = self.audit_start().await?;
+        let mut walk = start.map_or(Walk::START, Walk::after);
+        let up_to = self.audit_links_before(before).await?.min(walk.position.saturating_add(u64::from(most)));
+        let links = self.audit_links(walk.position, most).await?;
+        for link in links.iter().filter(|link| link.seal.position <= up_to) {
+            if let Err(broken) = walk.step(link) {
+                tracing::error!(
+                    id = broken.id,
+                    detail = broken.detail,
+                    "the audit is not as it was sealed and is not pruned: headway audit verify"
+                );
+                return Ok(0);
+            }
+        }
+        if up_to == 0 || start.is_some_and(|start| up_to <= start.position) {
+            return Ok(0);
+        }
+        self.remove_audit_lines(up_to, now).await
     }
 
     /// The position after which rows are of this moment or later.

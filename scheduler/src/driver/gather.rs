@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use headway_engine::Event;
 use headway_types::Timestamp;
-use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::Input;
+use super::inbox::{Batch, Inbox};
 use crate::clock::Clock;
 
-/// Most events of one batch.
-const BATCH: usize = 512;
 /// As many events are decided while another batch commits; fewer wait for its end, since each batch has its price.
 const WORTH_DECIDING: usize = 128;
 /// A commit that takes longer holds up fewer events as well.
@@ -19,7 +16,7 @@ const SLOW_COMMIT: Duration = Duration::from_millis(20);
 
 /// The batch to decide next.
 pub(super) struct Gathering {
-    batch: Vec<Input>,
+    batch: Batch,
     /// When the engine wants to be woken at the latest.
     pub wake_at: Option<Timestamp>,
 }
@@ -27,17 +24,11 @@ pub(super) struct Gathering {
 impl Gathering {
     /// The first batch is due at once.
     pub fn new(now: Timestamp) -> Self {
-        Self { batch: Vec::with_capacity(BATCH), wake_at: Some(now) }
+        Self { batch: Batch::default(), wake_at: Some(now) }
     }
 
-    /// Waits until the batch should be decided; false once nobody can send any more. Dropping the wait keeps what has
-    /// been gathered.
-    pub async fn gather(
-        &mut self,
-        inbox: &mut mpsc::Receiver<Input>,
-        clock: &Clock,
-        committing: Option<Instant>,
-    ) -> bool {
+    /// Waits until the batch should be decided. Dropping the wait keeps what has been gathered.
+    pub async fn gather(&mut self, inbox: &mut Inbox, clock: &Clock, committing: Option<Instant>) {
         let patience = patience(committing);
         let wake = self.wake_at.and_then(|at| Instant::now().checked_add(clock.until(at)));
         while !self.is_enough(committing) {
@@ -47,22 +38,19 @@ impl Gathering {
             } else {
                 patience
             };
-            let room = BATCH - self.batch.len();
-            let received = match deadline {
-                None => Some(inbox.recv_many(&mut self.batch, room).await),
-                Some(deadline) => tokio::time::timeout_at(deadline, inbox.recv_many(&mut self.batch, room)).await.ok(),
+            let receiving = inbox.receive(&mut self.batch);
+            let late = match deadline {
+                None => {
+                    receiving.await;
+                    false
+                }
+                Some(deadline) => tokio::time::timeout_at(deadline, receiving).await.is_err(),
             };
-            match received {
-                Some(0) => return false,
-                None if self.batch.is_empty() => self.batch.push(Input::event(Event::Tick)),
-                _ => {}
+            if late && self.batch.is_empty() {
+                self.batch.add_tick();
             }
         }
-        while self.batch.len() < BATCH {
-            let Ok(input) = inbox.try_recv() else { break };
-            self.batch.push(input);
-        }
-        true
+        inbox.take_waiting(&mut self.batch);
     }
 
     /// Whether what has been gathered should wait no longer.
@@ -73,12 +61,12 @@ impl Gathering {
 
     /// When the first of what has been gathered came to be.
     pub fn oldest(&self) -> Instant {
-        self.batch.iter().map(Input::at).min().unwrap_or_else(Instant::now)
+        self.batch.oldest()
     }
 
     /// Takes what has been gathered.
-    pub fn batch(&mut self) -> impl Iterator<Item = Input> {
-        self.batch.drain(..)
+    pub fn take_batch(&mut self) -> Vec<Input> {
+        self.batch.take()
     }
 }
 

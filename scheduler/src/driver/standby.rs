@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use headway_engine::{Engine, EngineConfig, View};
 use headway_types::{Term, Timestamp};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Driver, Input, Leading, RETRY, StartError, load_under};
+use super::{Driver, Leading, RETRY, StartError, load_under};
 use crate::clock::Clock;
 use crate::leader::{Lead, Leader, LeaderError};
 use crate::store::{KnownServer, Leadership, Server, Store, StoreError};
@@ -78,7 +78,7 @@ impl Driver {
         let lead = tokio::select! {
             () = shutdown.cancelled() => return None,
             // Whoever asked before it was known that another leads is told at once.
-            () = let_go(&mut self.inbox) => return None,
+            () = self.inbox.drop_all() => return None,
             lead = led_no_more(&mut self.leader, &self.store) => lead,
         };
         // Nothing older is shown once this server leads.
@@ -121,11 +121,6 @@ async fn led_no_more(leader: &mut Leader, store: &Store) -> Result<Lead, LeaderE
             lead => return lead,
         }
     }
-}
-
-/// Drops what comes, for as long as anything may.
-async fn let_go(inbox: &mut mpsc::Receiver<Input>) {
-    while inbox.recv().await.is_some() {}
 }
 
 impl Lookout {

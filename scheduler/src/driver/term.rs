@@ -92,14 +92,11 @@ impl Driver {
                     self.view.send_replace(Arc::new(engine.view()));
                     view_due = None;
                 }
-                gathered = gathering.gather(&mut self.inbox, &self.clock, committing),
+                () = gathering.gather(&mut self.inbox, &self.clock, committing),
                     if pipeline.has_room() && away.is_none() && self.lease.stands() =>
                 {
-                    if !gathered {
-                        return self.settle(pipeline).await;
-                    }
                     let since = gathering.oldest();
-                    let events = gathering.batch().map(|input| self.admit(input)).collect();
+                    let events = gathering.take_batch().into_iter().map(|input| self.admit(input)).collect();
                     let mut outcome = engine.handle(self.clock.now(), events);
                     faults.tell(engine, &outcome);
                     asker::tell_origins(&mut outcome, &self.pending);

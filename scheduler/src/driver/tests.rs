@@ -16,6 +16,7 @@ mod standby;
 struct Running {
     cluster: Cluster,
     inbox: mpsc::Sender<Input>,
+    registrations: RegistrationSender,
     shutdown: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -50,8 +51,9 @@ impl Running {
         .await
         .unwrap();
         let shutdown = CancellationToken::new();
-        let task = tokio::spawn(started.driver.run(started.leading, shutdown.clone()));
-        Self { cluster: started.cluster, inbox: started.inbox, shutdown, task }
+        let Started { driver, leading, cluster, inbox, registrations } = started;
+        let task = tokio::spawn(driver.run(leading, shutdown.clone()));
+        Self { cluster, inbox, registrations, shutdown, task }
     }
 
     async fn stop(self) {
@@ -337,4 +339,64 @@ async fn a_second_server_refuses_while_the_first_lives() {
     first.cluster.request(ada(), submit("still served", None)).await.unwrap();
     first.stop().await;
     Running::on(&database).await.stop().await;
+}
+
+/// After a restart of the server all nodes register at once: who submits meanwhile does not wait for them.
+#[tokio::test]
+async fn a_submit_that_comes_after_two_thousand_registrations_is_answered_before_most_of_them() {
+    const NODES: usize = 2_000;
+    let database = TestDatabase::create().await;
+    let running = Running::on(&database).await;
+    let mut held = hold_commits(&database).await;
+    let first = asked(&running, submit("first", None));
+    until_a_commit_waits(&database).await;
+    let mut ids = headway_types::IdSource::seeded(9);
+    let mut registered = tokio::task::JoinSet::new();
+    for number in 0..NODES {
+        let id = ids.node(crate::support::START);
+        let inventory = Box::new(NodeInventory { name: format!("node-{number}"), ..node(id).inventory });
+        let report = NodeReport::Registered { inventory, groups: vec![] };
+        let event = Event::Agent { node: id, session: SessionId(number as u64), report };
+        let registrations = running.registrations.clone();
+        registered.spawn(async move { registrations.register(event).await });
+    }
+    // All of them wait before the submit comes.
+    tokio::task::yield_now().await;
+    let second = asked(&running, submit("second", None));
+    sqlx::query("COMMIT").execute(&mut held).await.unwrap();
+    submitted(in_time(first).await.unwrap());
+    submitted(in_time(second).await.unwrap());
+    let shown = running.cluster.view().nodes.len();
+    assert!(shown < NODES / 4, "{shown} nodes went before the submit");
+    // Nobody is turned away: all others come in, batch by batch.
+    while let Some(done) = registered.join_next().await {
+        done.unwrap().unwrap();
+    }
+    let all = async {
+        while running.cluster.view().nodes.len() < NODES {
+            tokio::task::yield_now().await
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), all).await.unwrap();
+    held.close().await.unwrap();
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_an_agent_reports_after_its_registration_is_heard_after_it() {
+    let database = TestDatabase::create().await;
+    let running = Running::on(&database).await;
+    let id = headway_types::IdSource::seeded(9).node(crate::support::START);
+    let inventory = Box::new(node(id).inventory);
+    let report = NodeReport::Registered { inventory, groups: vec![] };
+    running.registrations.register(Event::Agent { node: id, session: SessionId(1), report }).await.unwrap();
+    let left = Event::AgentDisconnected { node: id, session: SessionId(1) };
+    running.inbox.send(Input::event(left)).await.unwrap();
+    let gone = async {
+        while running.cluster.view().nodes.get(&id).is_none_or(|node| node.connected) {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+    running.stop().await;
 }

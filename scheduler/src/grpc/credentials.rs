@@ -10,6 +10,7 @@ use tokio::sync::{Mutex, watch};
 use tonic::{Request, Status};
 use uuid::Uuid;
 
+use super::turns::Turns;
 use super::{Admission, Peer};
 use crate::audit::Refusals;
 use crate::authority::{IdentityKind, Shown, speaks_for, wall};
@@ -30,6 +31,8 @@ const TELL_AGAIN: Duration = Duration::from_secs(3_600);
 const TOLD_AT_MOST: usize = 4_096;
 /// What an agent does, as the audit calls it.
 const OPEN_SESSION: &str = "open_agent_session";
+/// Changes of credentials that come together are looked up together: each concerns all open sessions.
+const TOGETHER: Duration = Duration::from_millis(200);
 /// A wait for an end that is further away is begun anew.
 const LONGEST_WAIT: Duration = Duration::from_secs(86_400);
 
@@ -43,6 +46,7 @@ pub(super) struct Credentials {
     identities: Arc<Mutex<Option<Epochs>>>,
     /// The newest look-up after a change: most agents share one token.
     newest: Arc<Mutex<Option<LookUp>>>,
+    turns: Turns,
     wrong_tokens: WrongTokens,
     right: Arc<Mutex<Option<Right>>>,
     refusals: Refusals,
@@ -94,6 +98,7 @@ impl Credentials {
             admission,
             identities: Arc::default(),
             newest: Arc::default(),
+            turns: Turns::for_lookups(),
             wrong_tokens: WrongTokens::default(),
             right: Arc::default(),
             told: Arc::default(),
@@ -110,6 +115,7 @@ impl Credentials {
 
     /// Looks at nothing but the connection and the head of the request.
     pub(super) async fn admit<T>(&self, request: &Request<T>) -> Result<Admitted, Status> {
+        let _turn = self.turns.take().await?;
         let peer = request.extensions().get::<Peer>();
         if let Some((peer, shown)) = peer.and_then(|peer| Some((peer, peer.shown.as_ref()?))) {
             self.stands_now(shown).await?;
@@ -171,6 +177,15 @@ impl Credentials {
 
     /// Whether whoever was let in may register under this id and name; else why not.
     pub(super) async fn may_register(
+        &self,
+        admitted: &Admitted,
+        inventory: &NodeInventory,
+    ) -> Result<Result<(), String>, Status> {
+        let _turn = self.turns.take().await?;
+        self.claims_allow(admitted, inventory).await.map_err(not_looked_up)
+    }
+
+    async fn claims_allow(
         &self,
         admitted: &Admitted,
         inventory: &NodeInventory,
@@ -298,6 +313,7 @@ impl Credentials {
                 _ = changes.changed() => {}
                 () = tokio::time::sleep(left.min(LONGEST_WAIT)) => {}
             }
+            tokio::time::sleep(TOGETHER).await;
             let change = *changes.borrow_and_update();
             match self.stands(shown, change).await {
                 Ok(Ok(())) => {}
@@ -322,6 +338,7 @@ impl Credentials {
             if ends_at.is_some_and(|end| end <= self.clock.now()) {
                 return;
             }
+            tokio::time::sleep(TOGETHER).await;
             let change = *changes.borrow_and_update();
             match self.look_again(&hash, change).await {
                 Ok(Some(token)) if speaks_for_nodes(token.scope) => ends_at = token.expires_at,

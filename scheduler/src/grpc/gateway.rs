@@ -20,12 +20,13 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
-use super::credentials::{Credentials, not_looked_up};
+use super::credentials::Credentials;
 use super::sessions::{NotOpened, Outgoing, Sessions};
+use super::turns::Turns;
 use super::{Peer, Registrar};
 use crate::authority::{Authorities, Shown};
 use crate::clock::Clock;
-use crate::driver::{Input, Standing};
+use crate::driver::{Input, RegistrationSender, Standing};
 use crate::store::{Store, within};
 use crate::{metrics, spans};
 
@@ -86,6 +87,7 @@ pub struct Gateway {
     store: Store,
     told: Told,
     inbox: mpsc::Sender<Input>,
+    registrations: RegistrationSender,
     sessions: Sessions,
     credentials: Credentials,
     clock: Clock,
@@ -100,7 +102,7 @@ impl Gateway {
     /// sessions.
     #[must_use]
     pub fn new(
-        inbox: mpsc::Sender<Input>,
+        (inbox, registrations): (mpsc::Sender<Input>, RegistrationSender),
         sessions: Sessions,
         store: Store,
         clock: Clock,
@@ -111,7 +113,7 @@ impl Gateway {
         let credentials = Credentials::new(store.clone(), clock.clone(), admission);
         let (told, site) = (Told::default(), Arc::new(site));
         let servers = Arc::default();
-        Self { store, told, inbox, sessions, credentials, clock, lease, site, standing, servers }
+        Self { store, told, inbox, registrations, sessions, credentials, clock, lease, site, standing, servers }
     }
 
     /// What gives nodes their certificates, beside this.
@@ -122,6 +124,7 @@ impl Gateway {
             clock: self.clock.clone(),
             sessions: self.sessions.clone(),
             credentials: self.credentials.clone(),
+            turns: Turns::for_joins(),
             authorities,
             refusals: self.credentials.refusals().clone(),
             standing: self.standing.clone(),
@@ -188,7 +191,7 @@ impl AgentGateway for Gateway {
                 "no scheduler has led such a term: the ledger of the node is damaged",
             ));
         }
-        let may = self.credentials.may_register(&admitted, &inventory).await.map_err(not_looked_up)?;
+        let may = self.credentials.may_register(&admitted, &inventory).await?;
         if let Err(why) = may {
             let name = inventory.check().map_or_else(|_| node.to_string(), |()| inventory.name.clone());
             self.tell_refused((node, name), &why, from).await;
@@ -303,11 +306,15 @@ impl Gateway {
         closed: CancellationToken,
         over: impl Future<Output = String> + Send,
     ) {
-        let mut report = Some(registered);
+        let span = spans::agent_report(node, session, &registered);
+        let event = Event::Agent { node, session, report: self.completed(registered) };
+        // The loop has ended if this fails, or the term has: then so has the session.
+        let is_registered = self.registrations.register(event).instrument(span).await.is_ok();
+        let mut report = None;
         let mut told = Instant::now();
         let every = Duration::from_secs_f64(self.lease.0 / HEARTBEATS_PER_LEASE / self.clock.speed().factor());
         tokio::pin!(over);
-        loop {
+        while is_registered {
             if let Some(report) = report.take().map(|report| self.completed(report)) {
                 told = Instant::now();
                 let span = spans::agent_report(node, session, &report);

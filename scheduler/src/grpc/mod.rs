@@ -8,6 +8,7 @@ mod gateway;
 mod peer;
 mod registrar;
 mod sessions;
+mod turns;
 
 pub use gateway::{Admission, Gateway};
 pub use peer::Peer;

@@ -68,7 +68,8 @@ async fn serve_with(lease: Seconds) -> Served {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let admitting = (started.cluster.standing(), Admission::by_token());
-    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease, site(), admitting);
+    let gateway =
+        Gateway::new((started.inbox, started.registrations), sessions, store, clock, lease, site(), admitting);
     tokio::spawn(
         tonic::transport::Server::builder()
             .add_service(gateway.into_service())

@@ -75,11 +75,13 @@ pub async fn audit(
 pub async fn audit_head(State(state): State<HttpState>, _caller: Principal) -> Result<Json<v1::AuditHead>, Problem> {
     let store = state.cluster.store();
     let (head, unsealed) = (store.audit_head().await?, store.unsealed_audit().await?);
+    let start = store.audit_start().await?;
     let by_role = store.audit_is_kept_by_role().await?;
     Ok(Json(v1::AuditHead {
         anchor: head.map(|head| head.anchor.to_string()),
         sealed: head.map_or(0, |head| head.position),
         sealed_at: head.map(|head| conversions::time(head.sealed_at)),
+        begins_after: start.map(|start| start.anchor.to_string()),
         unsealed: unsealed.rows,
         lag_seconds: unsealed.lag.0,
         kept_by: if by_role { "role" } else { "triggers" }.into(),

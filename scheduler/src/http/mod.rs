@@ -60,6 +60,7 @@ mod reservations;
 mod root;
 mod secrets;
 mod simulate;
+mod space;
 mod standby;
 mod stream;
 mod submit;
@@ -83,11 +84,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use headway_engine::Refusal;
-use headway_engine::event::{Actor, Request as EngineRequest};
+use headway_engine::event::{Actor, ArrayDeed, Request as EngineRequest};
 use headway_engine::outcome::Reply;
 use headway_engine::record::JobState;
 use headway_engine::view::View;
+use headway_engine::{ArrayDone, Refusal};
 use headway_types::{ArrayId, JobId};
 use metrics_exporter_prometheus::PrometheusHandle;
 
@@ -219,7 +220,7 @@ impl HttpState {
         if parameters::is_dry_run() {
             return self.suppose(caller, body, show).await;
         }
-        let cancels = cancelled_job(&body);
+        let cancels = requested_cancellation(&body);
         let body = body.because(parameters::reason());
         let (body, key) = match (once::key(caller.name()), body) {
             (key, EngineRequest::Submit { jobs, known, .. }) => {
@@ -254,7 +255,7 @@ impl HttpState {
 
     /// What the request would be answered, whether it is a dry run or not.
     async fn supposed(&self, actor: Actor, body: EngineRequest) -> Result<Reply, Problem> {
-        let cancels = cancelled_job(&body);
+        let cancels = requested_cancellation(&body);
         match self.cluster.request(actor, EngineRequest::DryRun { body: Box::new(body) }).await? {
             Reply::DryRun(reply) => self.granted(self.cancelled_before(cancels, *reply).await).await,
             other => Err(mismatched(&other)),
@@ -269,11 +270,22 @@ impl HttpState {
         self.supposed(actor, body).await
     }
 
-    /// The reply to the cancellation of a job that was cancelled before and is in the store alone: it is as it was asked to be.
-    async fn cancelled_before(&self, cancels: Option<JobId>, reply: Reply) -> Reply {
-        let (Some(job), Reply::Refused(Refusal::NoSuchJob(_))) = (cancels, &reply) else { return reply };
-        match lookup::record(&self.cluster, job).await {
-            Ok(record) if matches!(record.state, JobState::Cancelled { .. }) => Reply::Job(record),
+    /// Returns the reply to a repeated cancellation of a job or an array that the store alone has: a success if it was
+    /// cancelled before, the refusal if it ended otherwise.
+    async fn cancelled_before(&self, cancels: Option<Cancellation>, reply: Reply) -> Reply {
+        match (cancels, &reply) {
+            (Some(Cancellation::Job(job)), Reply::Refused(Refusal::NoSuchJob(_))) => {
+                match lookup::record(&self.cluster, job).await {
+                    Ok(record) if matches!(record.state, JobState::Cancelled { .. }) => Reply::Job(record),
+                    _ => reply,
+                }
+            }
+            (Some(Cancellation::Array(array)), Reply::Refused(Refusal::NoSuchArray(_))) => {
+                match lookup::array(&self.cluster, array).await {
+                    Ok(array) if array.tally.cancelled > 0 => Reply::Array(ArrayDone { array, touched: Vec::new() }),
+                    _ => reply,
+                }
+            }
             _ => reply,
         }
     }
@@ -366,10 +378,18 @@ async fn wrong_method(request: Request) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
 }
 
-/// The job that a request cancels.
-fn cancelled_job(request: &EngineRequest) -> Option<JobId> {
+/// The subject of a cancellation.
+#[derive(Clone, Copy, Debug)]
+enum Cancellation {
+    Job(JobId),
+    Array(ArrayId),
+}
+
+/// Returns what a request cancels; `None` for any other request.
+fn requested_cancellation(request: &EngineRequest) -> Option<Cancellation> {
     match request.itself() {
-        EngineRequest::Cancel { job, .. } => Some(*job),
+        EngineRequest::Cancel { job, .. } => Some(Cancellation::Job(*job)),
+        EngineRequest::Array { array, deed: ArrayDeed::Cancel { .. } } => Some(Cancellation::Array(*array)),
         _ => None,
     }
 }

@@ -20,8 +20,8 @@ use super::once::{KEY_NAME, KEY_NOT_TAKEN};
 use super::{
     HttpState, actions, arrays, audit, browser_sessions, deliveries, enrolment, events, exec, explain, goodput, gpus,
     history, identities, jobs, leadership, ledger, listing, logs, members, nodes, oidc, outcomes, overview, plans,
-    policy, projects, queue, readmission, rebalance, reservations, secrets, simulate, stream, submit, timeline, tokens,
-    topology, usage, users, validation,
+    policy, projects, queue, readmission, rebalance, reservations, secrets, simulate, space, stream, submit, timeline,
+    tokens, topology, usage, users, validation,
 };
 
 const SHOWN_ONCE: &str =
@@ -147,6 +147,7 @@ pub fn routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(reservations::get_reservation, reservations::cancel_reservation))
         .routes(routes!(overview::overview))
         .routes(routes!(leadership::leader))
+        .routes(routes!(space::space))
         .routes(routes!(queue::queue))
         .routes(routes!(goodput::goodput))
         .routes(routes!(goodput::calibration::calibration))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_engine::record::{Array, Job};
-use headway_types::{ArrayId, JobId};
+use headway_types::{ArrayId, JobId, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -111,6 +111,28 @@ impl Store {
         .await
         .map_err(StoreError::during("reading arrays by name"))?;
         Ok(rows.into_iter().map(|row| ((row.project, row.name), ArrayId(row.array_id))).collect())
+    }
+
+    /// Forgets arrays of before this moment whose elements are all gone; returns how many. An array that an unfinished
+    /// job waits for stays.
+    pub async fn prune_arrays(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+        let gone = sqlx::query!(
+            "DELETE FROM arrays WHERE array_id IN (
+                SELECT array_id FROM arrays WHERE submitted_at < $1
+                    AND NOT EXISTS (SELECT FROM jobs WHERE jobs.array_id = arrays.array_id)
+                    AND NOT EXISTS (
+                        SELECT FROM jobs AS waiting WHERE waiting.depends_on @> ARRAY[arrays.array_id]
+                            AND waiting.state IN ('queued', 'held', 'starting', 'running', 'stopping')
+                    )
+                ORDER BY array_id LIMIT $2
+            )",
+            time(before),
+            i64::from(most),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning arrays"))?;
+        Ok(gone.rows_affected())
     }
 
     /// Elements of an array after a place, in the order of their indices.

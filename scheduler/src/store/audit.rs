@@ -1,4 +1,4 @@
-//! Table `audit`: who did what to what, and what was refused. Rows are added, and never changed.
+//! Table `audit`: who did what to what, and what was refused. Rows are added, and never changed; the oldest are pruned.
 
 use chrono::{DateTime, Utc};
 use headway_engine::Actor;

@@ -1,5 +1,5 @@
-//! Tables `audit_seals` and `audit_unsealed`: the chain of the audit, and what waits to be a link of it. Only ever added to; what is a sound
-//! chain is said in `crate::audit::chain`.
+//! Tables `audit_seals` and `audit_unsealed`: the chain of the audit, and what waits to be a link of it. Only the
+//! oldest links are ever removed (table `audit_start`); what is a sound chain is said in `crate::audit::chain`.
 
 use std::collections::BTreeMap;
 
@@ -17,6 +17,13 @@ pub struct AuditHead {
     pub anchor: Anchor,
     pub position: u64,
     pub sealed_at: Timestamp,
+}
+
+/// Where the chain begins since its oldest lines were pruned: the last of those.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AuditStart {
+    pub anchor: Anchor,
+    pub position: u64,
 }
 
 /// What waits to be sealed.
@@ -85,6 +92,40 @@ impl Store {
             position: unsigned(row.position),
             sealed_at: moment(row.sealed_at),
         }))
+    }
+
+    /// Returns the last line that was pruned; `None` where the chain begins with the first line there has been.
+    pub async fn audit_start(&self) -> Result<Option<AuditStart>, StoreError> {
+        let row = sqlx::query!("SELECT position, audit_id, hash FROM audit_start")
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(StoreError::during("reading where the audit begins"))?;
+        let anchor = |id: i64, bytes: &[u8]| Anchor { id, hash: hash(bytes) };
+        Ok(row.map(|row| AuditStart { anchor: anchor(row.audit_id, &row.hash), position: unsigned(row.position) }))
+    }
+
+    /// Returns whether a line of the audit tells of the pruning up to this start.
+    pub async fn is_audit_pruning_recorded(&self, start: AuditStart) -> Result<bool, StoreError> {
+        sqlx::query_scalar!(
+            r#"SELECT EXISTS (
+                SELECT FROM audit WHERE action = 'prune_audit' AND subjects @> ARRAY[$1] AND after ->> 'last' = $2
+            ) AS "told!""#,
+            format!("audit:{}", start.anchor.id),
+            start.anchor.to_string(),
+        )
+        .fetch_one(&self.pool)
+        .await
+        .map_err(StoreError::during("looking who pruned the audit"))
+    }
+
+    /// Removes the lines up to a position of the chain that were sealed a year ago or earlier, and adds a line that
+    /// tells of it; returns how many were removed. `now`: of the cluster's clock.
+    pub async fn remove_audit_lines(&self, up_to: u64, now: Timestamp) -> Result<u64, StoreError> {
+        let gone = sqlx::query_scalar!(r#"SELECT prune_audit($1, $2) AS "gone!""#, integer(up_to), time(now))
+            .fetch_one(&self.writer)
+            .await
+            .map_err(StoreError::during("pruning the audit"))?;
+        Ok(unsigned(gone))
     }
 
     pub async fn unsealed_audit(&self) -> Result<Unsealed, StoreError> {
@@ -202,7 +243,7 @@ impl Store {
             r#"SELECT bool_and(NOT pg_has_role(c.relowner, 'USAGE')
                 AND NOT has_any_column_privilege(c.oid, 'UPDATE')
                 AND NOT has_table_privilege(c.oid, 'DELETE, TRUNCATE, TRIGGER')) AS "kept!"
-            FROM pg_class c WHERE c.oid IN ('audit'::regclass, 'audit_seals'::regclass)"#
+            FROM pg_class c WHERE c.oid IN ('audit'::regclass, 'audit_seals'::regclass, 'audit_start'::regclass)"#
         )
         .fetch_one(&self.pool)
         .await

@@ -281,6 +281,26 @@ impl Store {
     }
 }
 
+impl Store {
+    /// Drops hours of before this moment whose job is gone; returns how many rows.
+    pub async fn prune_series_without_job(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+        let gone = sqlx::query!(
+            "DELETE FROM job_series WHERE (job_id, resolution_seconds, bucket_at, generation) IN (
+                SELECT job_id, resolution_seconds, bucket_at, generation FROM job_series
+                WHERE resolution_seconds = 3600 AND bucket_at < $1
+                    AND NOT EXISTS (SELECT FROM jobs WHERE jobs.job_id = job_series.job_id)
+                ORDER BY bucket_at LIMIT $2
+            )",
+            time(before),
+            i64::from(most),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning measurements of jobs that are gone"))?;
+        Ok(gone.rows_affected())
+    }
+}
+
 /// Merges runs of neighbours of one generation so that about `most` points are left.
 fn thin(points: Vec<SeriesPoint>, most: usize) -> Vec<SeriesPoint> {
     let run = points.len().div_ceil(most.max(1)).max(1);

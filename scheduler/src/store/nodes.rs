@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use headway_engine::record::Node;
-use headway_types::NodeId;
+use headway_types::{NodeId, Timestamp};
 use sqlx::PgConnection;
 use sqlx::types::Json;
 
@@ -31,6 +31,22 @@ impl Store {
             .await
             .map_err(StoreError::during("looking for a deleted node"))?;
         Ok(ids.into_iter().map(NodeId).collect())
+    }
+}
+
+impl Store {
+    /// Forgets the names of nodes that were deleted before this moment; returns how many. A node that an
+    /// event still names keeps its own.
+    pub async fn prune_former_nodes(&self, before: Timestamp) -> Result<u64, StoreError> {
+        let gone = sqlx::query!(
+            "DELETE FROM former_nodes WHERE deleted_at < $1
+                AND NOT EXISTS (SELECT FROM events WHERE events.node_id = former_nodes.node_id)",
+            time(before),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning names of deleted nodes"))?;
+        Ok(gone.rows_affected())
     }
 }
 
@@ -74,7 +90,7 @@ pub(super) async fn delete(connection: &mut PgConnection, nodes: &[NodeId]) -> R
     sqlx::query!(
         "WITH gone AS (DELETE FROM nodes WHERE node_id = ANY($1) RETURNING node_id, name)
         INSERT INTO former_nodes (node_id, name) SELECT node_id, name FROM gone
-        ON CONFLICT (node_id) DO UPDATE SET name = excluded.name",
+        ON CONFLICT (node_id) DO UPDATE SET name = excluded.name, deleted_at = excluded.deleted_at",
         &ids,
     )
     .execute(connection)

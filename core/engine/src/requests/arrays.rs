@@ -5,11 +5,13 @@ use headway_types::{ArrayId, JobId, Seconds};
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::{Actor, ArrayDeed};
+use crate::facts::arrays::Kept;
 use crate::outcome::{ArrayDone, Refusal, Reply};
 use crate::record::{Job, JobState, Wish};
 
 impl Engine {
-    /// Of elements that it does not concern nothing is asked; where it concerns none, nothing is done.
+    /// Of elements that it does not concern nothing is asked; where it concerns none, nothing is done. A repeated
+    /// cancellation succeeds, as that of a job does: the client may have lost the first reply.
     pub(super) fn do_with_array(&mut self, actor: &Actor, id: ArrayId, deed: ArrayDeed) -> Result<Reply, Refusal> {
         let kept = self.facts.arrays.get(id).cloned().ok_or(Refusal::NoSuchArray(id))?;
         let name = kept.row.name.clone();
@@ -18,6 +20,9 @@ impl Engine {
         let concerned = |job: &JobId| self.facts.jobs.get(job).is_some_and(|job| deed.concerns(job) && !runs_once(job));
         let touched: Vec<JobId> = kept.elements().into_iter().map(|(_, job)| job).filter(concerned).collect();
         if touched.is_empty() {
+            if matches!(deed, ArrayDeed::Cancel { .. }) && self.is_cancelled(&kept) {
+                return self.array_reply(id, touched);
+            }
             let what = deed.in_words().0;
             return Err(Refusal::WrongState(format!("no element of array {name} can be {what}")));
         }
@@ -67,6 +72,13 @@ impl Engine {
             self.facts.note(Note { job: first, ..note });
         }
         self.array_reply(id, Vec::new())
+    }
+
+    /// Returns whether an element was cancelled, or is being cancelled.
+    fn is_cancelled(&self, kept: &Kept) -> bool {
+        let is_cancelled = |job: &Job| matches!(job.wish, Some(Wish::Cancelled { .. }));
+        let mut elements = kept.elements().into_iter().filter_map(|(_, job)| self.facts.jobs.get(&job));
+        kept.row.tally.cancelled > 0 || elements.any(|job| is_cancelled(job))
     }
 
     fn array_reply(&self, id: ArrayId, touched: Vec<JobId>) -> Result<Reply, Refusal> {

@@ -186,3 +186,18 @@ fn starts_that_have_not_come_by_the_end_of_their_bands_move_later_bands() {
     within.ended(builder::job_id(1), 0.0);
     assert!(within.calibrations.is_empty());
 }
+
+#[test]
+fn a_prediction_that_comes_after_its_job_has_left_is_forgotten() {
+    let mut experience = Experience::default();
+    let waiting = round(0.0, vec![job(1, Some(1e6)), job(2, Some(1e6))]);
+    let forecast =
+        starts(&waiting, &planned(&waiting), &mut CurveCache::new(), &Effort::default(), &Experience::default());
+    experience.observe(&waiting, &planned(&waiting));
+    let empty = |at: f64| round(at, Vec::new());
+    experience.observe(&empty(10.0), &planned(&empty(10.0)));
+    experience.predicted(NOW, &forecast);
+    assert!(!experience.open.is_empty());
+    experience.observe(&empty(20.0), &planned(&empty(20.0)));
+    assert!(experience.open.is_empty());
+}

@@ -255,6 +255,7 @@ pub const ROUTES: &[(&str, Act)] = &[
     ("cancel_reservation", Act::Operate),
     ("overview", Act::Look),
     ("leader", Act::Look),
+    ("space", Act::Operate),
     ("queue", Act::Look),
     ("goodput", Act::Look),
     ("calibration", Act::Look),

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, to_bytes};
 use axum::http::header;
@@ -28,6 +29,8 @@ use crate::store::{OutOfSight, StoreError};
 const LARGEST: usize = 64 * 1024 * 1024;
 /// What is larger is no work for a thread that answers others meanwhile.
 const AT_ONCE: usize = 64 * 1024;
+/// Names are read again after so long.
+const READ_AGAIN: Duration = Duration::from_secs(3_600);
 /// Jobs that have ended of which it is remembered whose they are.
 const ENDED_AT_MOST: usize = 65_536;
 
@@ -43,9 +46,11 @@ pub struct Veils {
 /// Project and owner.
 type Whose = (Arc<str>, Arc<str>);
 
-/// The names of all jobs of private projects, whoever may see them; elements go by the name of their array.
+/// The names of all jobs of private projects, whoever may see them; elements go by the name of their array. Names of
+/// jobs that were pruned since go when all are read again.
 struct Names {
     private: BTreeSet<String>,
+    read_at: Instant,
     /// As far as they follow the snapshot.
     view: Arc<View>,
     whose: Arc<HashMap<String, BTreeSet<Whose>>>,
@@ -182,7 +187,7 @@ impl Veils {
         }
         // The store has what was committed; the snapshot may be younger.
         let before = Arc::new(View { jobs: Default::default(), ..(**view).clone() });
-        let mut names = Names { private, view: before, whose: Arc::new(whose) };
+        let mut names = Names { private, read_at: Instant::now(), view: before, whose: Arc::new(whose) };
         names.follow(Arc::clone(view));
         let whose = Arc::clone(&names.whose);
         *self.names.write().unwrap_or_else(PoisonError::into_inner) = Some(names);
@@ -190,7 +195,7 @@ impl Veils {
     }
 
     fn kept(&self, private: &BTreeSet<String>, view: &Arc<View>) -> Option<Arc<HashMap<String, BTreeSet<Whose>>>> {
-        let current = |names: &Names| names.private == *private;
+        let current = |names: &Names| names.private == *private && names.read_at.elapsed() < READ_AGAIN;
         if let Some(names) = &*self.names.read().unwrap_or_else(PoisonError::into_inner)
             && current(names)
             && Arc::ptr_eq(&names.view, view)

@@ -14,6 +14,7 @@ use crate::http::conversions;
 const KEPT: Duration = Duration::from_millis(500);
 /// Some 20 MB.
 const LIVE_AT_MOST: usize = 8_192;
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A row, with whose it is.
 #[derive(Debug)]
@@ -44,11 +45,25 @@ impl Shown {
     }
 }
 
-/// Rows of live jobs, with until when they serve and what they were made of.
+/// Rows of live jobs, with until when they serve and what they were made of. Rows that serve no longer are dropped once
+/// a second while rows are made: each holds all that is known of its job, which may have ended.
 #[derive(Default)]
 pub struct Live(Mutex<Rows>);
 
-type Rows = HashMap<JobId, (Instant, Arc<JobView>, Arc<Shown>)>;
+#[derive(Default)]
+struct Rows {
+    by_job: HashMap<JobId, (Instant, Arc<JobView>, Arc<Shown>)>,
+    swept_at: Option<Instant>,
+}
+
+impl Rows {
+    fn sweep(&mut self, now: Instant) {
+        if self.swept_at.is_none_or(|at| now.duration_since(at) >= SWEEP_EVERY) {
+            self.by_job.retain(|_, (until, ..)| now < *until);
+            self.swept_at = Some(now);
+        }
+    }
+}
 
 impl Live {
     pub fn row(&self, live: &Arc<JobView>, make: impl FnOnce() -> v1::Job) -> Arc<Shown> {
@@ -56,17 +71,14 @@ impl Live {
         let kept = |kept: &(Instant, Arc<JobView>, Arc<Shown>)| {
             (Instant::now() < kept.0 && Arc::ptr_eq(&kept.1, live)).then(|| Arc::clone(&kept.2))
         };
-        if let Some(row) = self.rows().get(&id).and_then(kept) {
+        if let Some(row) = self.rows().by_job.get(&id).and_then(kept) {
             return row;
         }
         let row = Arc::new(Shown::of(&make()));
-        let mut rows = self.rows();
-        if rows.len() >= LIVE_AT_MOST {
-            let now = Instant::now();
-            rows.retain(|_, (until, ..)| now < *until);
-        }
-        if rows.len() < LIVE_AT_MOST {
-            rows.insert(id, (Instant::now() + KEPT, Arc::clone(live), Arc::clone(&row)));
+        let (mut rows, now) = (self.rows(), Instant::now());
+        rows.sweep(now);
+        if rows.by_job.len() < LIVE_AT_MOST {
+            rows.by_job.insert(id, (now + KEPT, Arc::clone(live), Arc::clone(&row)));
         }
         row
     }
@@ -91,6 +103,27 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &live.row(job, || unreachable!("it is kept"))));
         let changed = Arc::new(JobView::clone(job));
         assert!(!Arc::ptr_eq(&first, &live.row(&changed, make)));
+    }
+
+    #[test]
+    fn rows_of_jobs_that_nobody_asks_for_any_more_are_dropped() {
+        let (view, live) = (fixtures::running(), Live::default());
+        let shown = &view.jobs[&fixtures::job_id()];
+        let make = || conversions::live_job(shown, &view);
+        let mut ids = headway_types::IdSource::seeded(1);
+        for _ in 0..100 {
+            let job = headway_engine::record::Job {
+                id: ids.job(headway_types::Timestamp(0)),
+                ..headway_engine::record::Job::clone(&shown.job)
+            };
+            live.row(&Arc::new(JobView { job: Arc::new(job), ..JobView::clone(shown) }), make);
+        }
+        assert_eq!(live.rows().by_job.len(), 100);
+        let later = Instant::now() + SWEEP_EVERY;
+        live.rows().sweep(later);
+        assert!(live.rows().by_job.is_empty());
+        live.row(shown, make);
+        assert_eq!(live.rows().by_job.len(), 1);
     }
 
     #[test]

@@ -69,7 +69,12 @@ async fn an_array_is_submitted_read_and_acted_on_as_one() {
     assert_eq!(served.post("ada", &format!("/arrays/{id}/release")).await.body["touched"], 4);
     assert_eq!(served.post("ada", &format!("/arrays/{id}/release")).await.problem(StatusCode::CONFLICT), "wrong_state");
     assert_eq!(served.post("ada", &format!("/arrays/{id}/cancel")).await.body["touched"], 4);
-    let over = served.post("ada", &format!("/arrays/{id}/cancel")).await;
+    for again in ["", "?dry_run=true"] {
+        let cancelled = served.post("ada", &format!("/arrays/{id}/cancel{again}")).await;
+        assert_eq!(cancelled.status, StatusCode::OK, "{again}: {}", cancelled.body);
+        assert_eq!((&cancelled.body["touched"], &cancelled.body["id"]), (&json!(0), &json!(id)));
+    }
+    let over = served.post("ada", &format!("/arrays/{id}/hold")).await;
     over.problem(StatusCode::CONFLICT);
     assert_eq!(over.body["detail"], "all elements of array sweep have ended");
     let audit = served.get("root", &format!("/audit?subject=array:{id}")).await.body;

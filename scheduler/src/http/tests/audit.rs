@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use headway_types::Seconds;
 use sqlx::{AssertSqlSafe, ConnectOptions};
 
 use super::*;
-use crate::audit::{sealer, verify_file};
+use crate::audit::{Anchor, sealer, verify_file};
 use crate::store::{AuditFilter, AuditResult};
 
 /// Newest first.
@@ -346,6 +347,102 @@ async fn an_exported_file_is_verified_without_a_server_in_both_forms() {
         let holed = verify([&lines[..3], &lines[4..]].concat().join("\n"), None);
         assert!(holed.broken.is_some(), "{form}");
     }
+}
+
+/// Has lines be sealed so many days ago, by Postgres' clock.
+async fn age(served: &Served, up_to: u64, days: u32) {
+    let aged = format!(
+        "UPDATE audit_seals SET sealed_at = now() - interval '{days} days' WHERE position <= {up_to};
+        UPDATE audit_unsealed SET added_at = added_at"
+    );
+    tamper(served, &aged).await;
+}
+
+#[tokio::test]
+async fn what_is_left_after_a_pruning_is_verified_from_where_it_begins() {
+    let served = chained().await;
+    let links = served.store.audit_links(0, 10).await.unwrap();
+    let now = served.cluster.now();
+    assert_eq!(served.store.prune_audit(now, 100, now).await.unwrap(), 0, "nothing is a year old");
+    age(&served, 4, 366).await;
+    assert_eq!(
+        served.store.prune_audit(START - Seconds(1.0), 100, now).await.unwrap(),
+        0,
+        "--audit-days says otherwise"
+    );
+    assert_eq!(served.store.prune_audit(now, 3, now).await.unwrap(), 3, "so many at a time");
+    assert_eq!(served.store.prune_audit(now, 100, now).await.unwrap(), 1, "the fifth line is younger than a year");
+    assert_eq!(served.store.prune_audit(now, 100, now).await.unwrap(), 0);
+    while served.store.seal_audit(100).await.unwrap() > 0 {}
+
+    let pruned = Anchor { id: links[3].id, hash: links[3].seal.hash };
+    let head: v1::AuditHead = serde_json::from_value(served.get("opal", "/audit/head").await.body).unwrap();
+    assert_eq!((head.begins_after, head.sealed), (Some(pruned.to_string()), 8), "two lines tell of prunings");
+    let told = lines(&served, "?action=prune_audit").await;
+    assert_eq!((told[0].actor.as_str(), told[0].subjects.clone()), ("scheduler", vec![format!("audit:{}", pruned.id)]));
+    let after = told[0].after.clone().unwrap();
+    assert_eq!(after, json!({"lines": 1, "position": 4, "last": pruned.to_string()}));
+
+    let whole = verified(&served, "").await;
+    assert_eq!((whole.lines, whole.broken), (4, None));
+    let anchored = async |anchor: Anchor| {
+        let query = format!("?head={}", anchor.to_string().replace(':', "%3A"));
+        verified(&served, &query).await.broken.map(|broken| broken.what)
+    };
+    assert_eq!(anchored(pruned).await, None, "the chain goes on from it");
+    assert_eq!(anchored(Anchor { id: links[1].id, hash: links[1].seal.hash }).await.as_deref(), Some("pruned"));
+    assert_eq!(exported(&served, "").await.lines().count(), 4);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("audit.jsonl");
+    std::fs::write(&file, exported(&served, "").await).unwrap();
+    let found = verify_file(&file, None).unwrap();
+    assert_eq!((found.rows, found.from_the_first, found.broken), (4, false, None));
+
+    // Who removes lines and says that they were pruned is found out: no line tells of it.
+    let forged = "UPDATE audit_start SET position = s.position, audit_id = s.audit_id, hash = s.hash FROM audit_seals s WHERE s.position = 6;
+        DELETE FROM audit WHERE audit_id IN (SELECT audit_id FROM audit_seals WHERE position <= 6);
+        DELETE FROM audit_seals WHERE position <= 6";
+    tamper(&served, forged).await;
+    let broken = verified(&served, "").await.broken.unwrap();
+    assert_eq!((broken.id, &*broken.what), (links[5].id, "missing"));
+}
+
+#[tokio::test]
+async fn no_line_is_pruned_that_is_young_or_changed_or_the_last() {
+    let served = chained().await;
+    let now = served.cluster.now();
+    let mut connection = served.options.connect().await.unwrap();
+    age(&served, 2, 366).await;
+    let removed =
+        sqlx::query_scalar::<_, i64>("SELECT prune_audit(6, now())").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(removed, 2, "whatever is asked for, younger lines stay");
+    for forbidden in ["DELETE FROM audit", "DELETE FROM audit_seals", "UPDATE audit_seals SET sealed_at = now()"] {
+        let refused = sqlx::query(forbidden).execute(&mut connection).await.unwrap_err();
+        assert!(refused.to_string().contains("append-only"), "{forbidden}: {refused}");
+    }
+    age(&served, 6, 366).await;
+    tamper(
+        &served,
+        "UPDATE audit SET actor = 'user:eve' WHERE audit_id = (SELECT audit_id FROM audit_seals WHERE position = 5)",
+    )
+    .await;
+    assert_eq!(
+        served.store.prune_audit(now, 100, now).await.unwrap(),
+        0,
+        "the changed line and those around it are evidence"
+    );
+    assert_eq!(verified(&served, "").await.broken.unwrap().what, "changed");
+
+    let served = chained().await;
+    age(&served, 6, 366).await;
+    assert_eq!(
+        served.store.prune_audit(now + Seconds(1e9), 100, now).await.unwrap(),
+        5,
+        "the next line is sealed after the last"
+    );
+    while served.store.seal_audit(100).await.unwrap() > 0 {}
+    let whole = verified(&served, "").await;
+    assert_eq!((whole.lines, whole.broken), (2, None));
 }
 
 #[tokio::test]

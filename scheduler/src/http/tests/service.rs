@@ -243,3 +243,17 @@ async fn a_full_disk_of_postgres_is_named_until_there_is_room() {
     }
     assert!(!served.store.disk().is_full());
 }
+
+#[tokio::test]
+async fn operators_see_what_each_table_takes_and_others_do_not() {
+    let served = Served::start().await;
+    served.submit("ada", JOB, "1").await;
+    let space = served.get("opal", "/space").await;
+    assert_eq!(space.status, StatusCode::OK, "{}", space.body);
+    let space: v1::Space = serde_json::from_value(space.body).unwrap();
+    let events = space.tables.iter().find(|table| table.table == "events").unwrap();
+    assert_eq!(events.option.as_deref(), Some("--event-days"));
+    assert!(events.oldest_at.is_some() && events.bytes > 0);
+    assert!(space.bytes > events.bytes);
+    assert_eq!(served.get("ada", "/space").await.problem(StatusCode::FORBIDDEN), "forbidden");
+}

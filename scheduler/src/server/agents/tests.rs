@@ -63,7 +63,15 @@ async fn served(tokens_too: bool) -> Served {
     tokio::spawn(started.driver.run(started.leading, shutdown.clone()));
     ready.wait_for(|ready| *ready).await.unwrap();
     let admitting = (started.cluster.standing(), Admission::by_certificate(authorities.clone(), tokens_too));
-    let gateway = Gateway::new(started.inbox, sessions, store, clock, lease, Catalog::default(), admitting);
+    let gateway = Gateway::new(
+        (started.inbox, started.registrations),
+        sessions,
+        store,
+        clock,
+        lease,
+        Catalog::default(),
+        admitting,
+    );
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
     let entrance = Entrance { authorities: authorities.clone(), plain: tokens_too };
