@@ -10,13 +10,13 @@ use tokio::sync::{Mutex, watch};
 use tonic::{Request, Status};
 use uuid::Uuid;
 
-use super::turns::Turns;
+use super::lookups::Lookups;
 use super::{Admission, Peer};
 use crate::audit::Refusals;
 use crate::authority::{IdentityKind, Shown, speaks_for, wall};
 use crate::clock::Clock;
 use crate::metrics;
-use crate::store::{AuditEntry, Claims, Store, StoreError, Token, TokenHash, answered};
+use crate::store::{AuditEntry, Claims, Identity, Store, StoreError, Token, TokenHash, answered};
 use crate::wrong_tokens::WrongTokens;
 
 /// After a store that did not answer, which says nothing about tokens.
@@ -46,7 +46,9 @@ pub(super) struct Credentials {
     identities: Arc<Mutex<Option<Epochs>>>,
     /// The newest look-up after a change: most agents share one token.
     newest: Arc<Mutex<Option<LookUp>>>,
-    turns: Turns,
+    identified: Lookups<Uuid, Option<Identity>>,
+    claimed: Lookups<(Uuid, String), Claims>,
+    tokens: Lookups<TokenHash, Option<Token>>,
     wrong_tokens: WrongTokens,
     right: Arc<Mutex<Option<Right>>>,
     refusals: Refusals,
@@ -98,7 +100,9 @@ impl Credentials {
             admission,
             identities: Arc::default(),
             newest: Arc::default(),
-            turns: Turns::for_lookups(),
+            identified: Lookups::default(),
+            claimed: Lookups::default(),
+            tokens: Lookups::default(),
             wrong_tokens: WrongTokens::default(),
             right: Arc::default(),
             told: Arc::default(),
@@ -115,7 +119,6 @@ impl Credentials {
 
     /// Looks at nothing but the connection and the head of the request.
     pub(super) async fn admit<T>(&self, request: &Request<T>) -> Result<Admitted, Status> {
-        let _turn = self.turns.take().await?;
         let peer = request.extensions().get::<Peer>();
         if let Some((peer, shown)) = peer.and_then(|peer| Some((peer, peer.shown.as_ref()?))) {
             self.stands_now(shown).await?;
@@ -135,7 +138,7 @@ impl Credentials {
 
     /// Whether the certificate opens anything now.
     pub(super) async fn stands_now(&self, shown: &Shown) -> Result<(), Status> {
-        let known = answered(self.store.identity_of(shown.named.id)).await.map_err(not_looked_up)?;
+        let known = answered(self.identity_of(shown.named.id)).await.map_err(not_looked_up)?;
         let valid = known.map(|one| one.revoked_at.is_none().then_some(one.named.epoch));
         self.judge(shown, valid).map_err(Status::permission_denied)
     }
@@ -180,19 +183,10 @@ impl Credentials {
         &self,
         admitted: &Admitted,
         inventory: &NodeInventory,
-    ) -> Result<Result<(), String>, Status> {
-        let _turn = self.turns.take().await?;
-        self.claims_allow(admitted, inventory).await.map_err(not_looked_up)
-    }
-
-    async fn claims_allow(
-        &self,
-        admitted: &Admitted,
-        inventory: &NodeInventory,
     ) -> Result<Result<(), String>, StoreError> {
         let (id, name) = (inventory.node.0, inventory.name.as_str());
         let Admitted::Certificate(shown) = admitted else {
-            return Ok(not_by_token(&answered(self.store.claims(id, name)).await?, id, name));
+            return Ok(not_by_token(&answered(self.claims_of(id, name)).await?, id, name));
         };
         let named = &shown.named;
         if !speaks_for(named, name) || (named.kind == IdentityKind::Node && named.id != id) {
@@ -201,7 +195,7 @@ impl Credentials {
                 named.kind, named.name, named.id
             )));
         }
-        let claims = answered(self.store.claims(id, name)).await?;
+        let claims = answered(self.claims_of(id, name)).await?;
         let others = match named.kind {
             IdentityKind::Node => claims.name_holder.filter(|holder| *holder != id).is_some(),
             // What the fleet emulates is no node that has joined, and none that is known by another name.
@@ -236,7 +230,7 @@ impl Credentials {
             let told = format!("too many wrong tokens came from this address: no other is looked at for {wait} s");
             return Err(Status::resource_exhausted(told));
         }
-        let token = answered(self.store.find_token(&hash, self.clock.now())).await.map_err(not_looked_up)?;
+        let token = answered(self.token_of(hash.clone())).await.map_err(not_looked_up)?;
         let Some(token) = token else {
             metrics::agent_wrong_token("refused");
             if self.wrong_tokens.count(address, hash.bytes(), Instant::now()) {
@@ -255,6 +249,42 @@ impl Credentials {
             peer.visitor.is_known();
         }
         Ok((hash, token))
+    }
+
+    async fn identity_of(&self, id: Uuid) -> Result<Option<Identity>, StoreError> {
+        let query = |ids: Vec<Uuid>| {
+            let store = self.store.clone();
+            async move { store.identities_of(&ids).await }
+        };
+        self.identified.look_up(id, query).await
+    }
+
+    async fn claims_of(&self, id: Uuid, name: &str) -> Result<Claims, StoreError> {
+        let query = |nodes: Vec<(Uuid, String)>| {
+            let store = self.store.clone();
+            async move { store.claims(&nodes).await }
+        };
+        self.claimed.look_up((id, name.to_owned()), query).await
+    }
+
+    /// Most agents that wait have brought the same token, which is looked up once for all of them.
+    async fn token_of(&self, hash: TokenHash) -> Result<Option<Token>, StoreError> {
+        let query = |hashes: Vec<TokenHash>| {
+            let (store, now) = (self.store.clone(), self.clock.now());
+            async move {
+                let mut found: BTreeMap<TokenHash, Option<Token>> = BTreeMap::new();
+                let mut tokens = Vec::new();
+                for hash in hashes {
+                    if !found.contains_key(&hash) {
+                        let token = store.find_token(&hash, now).await?;
+                        found.insert(hash.clone(), token);
+                    }
+                    tokens.push(found.get(&hash).cloned().flatten());
+                }
+                Ok(tokens)
+            }
+        };
+        self.tokens.look_up(hash, query).await
     }
 
     /// A session was refused for what its agent says: the audit keeps it, of a node that goes on trying once an hour.

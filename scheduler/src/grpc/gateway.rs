@@ -20,7 +20,7 @@ use tracing::Instrument as _;
 use uuid::Uuid;
 use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
-use super::credentials::Credentials;
+use super::credentials::{Credentials, not_looked_up};
 use super::sessions::{NotOpened, Outgoing, Sessions};
 use super::turns::Turns;
 use super::{Peer, Registrar};
@@ -191,7 +191,7 @@ impl AgentGateway for Gateway {
                 "no scheduler has led such a term: the ledger of the node is damaged",
             ));
         }
-        let may = self.credentials.may_register(&admitted, &inventory).await?;
+        let may = self.credentials.may_register(&admitted, &inventory).await.map_err(not_looked_up)?;
         if let Err(why) = may {
             let name = inventory.check().map_or_else(|_| node.to_string(), |()| inventory.name.clone());
             self.tell_refused((node, name), &why, from).await;
@@ -302,19 +302,35 @@ impl Gateway {
         node: NodeId,
         session: SessionId,
         registered: NodeReport,
-        mut incoming: Streaming<wire::AgentMessage>,
+        incoming: Streaming<wire::AgentMessage>,
         closed: CancellationToken,
         over: impl Future<Output = String> + Send,
     ) {
         let span = spans::agent_report(node, session, &registered);
         let event = Event::Agent { node, session, report: self.completed(registered) };
         // The loop has ended if this fails, or the term has: then so has the session.
-        let is_registered = self.registrations.register(event).instrument(span).await.is_ok();
+        if self.registrations.register(event).instrument(span).await.is_ok() {
+            self.forward((node, session), incoming, closed, over).await;
+        }
+        self.sessions.close(node, session);
+        tracing::info!(node_id = %node, session = session.0, "agent disconnected");
+        // The loop has ended if this fails; then nobody needs to know.
+        let _ = self.inbox.send(Input::event(Event::AgentDisconnected { node, session })).await;
+    }
+
+    /// Forwards reports of a session that has registered until the stream ends or the session is closed.
+    async fn forward(
+        &self,
+        (node, session): (NodeId, SessionId),
+        mut incoming: Streaming<wire::AgentMessage>,
+        closed: CancellationToken,
+        over: impl Future<Output = String> + Send,
+    ) {
         let mut report = None;
         let mut told = Instant::now();
         let every = Duration::from_secs_f64(self.lease.0 / HEARTBEATS_PER_LEASE / self.clock.speed().factor());
         tokio::pin!(over);
-        while is_registered {
+        loop {
             if let Some(report) = report.take().map(|report| self.completed(report)) {
                 told = Instant::now();
                 let span = spans::agent_report(node, session, &report);
@@ -355,10 +371,6 @@ impl Gateway {
                 report = Some(NodeReport::Heartbeat);
             }
         }
-        self.sessions.close(node, session);
-        tracing::info!(node_id = %node, session = session.0, "agent disconnected");
-        // The loop has ended if this fails; then nobody needs to know.
-        let _ = self.inbox.send(Input::event(Event::AgentDisconnected { node, session })).await;
     }
 }
 

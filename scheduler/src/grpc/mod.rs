@@ -5,6 +5,7 @@
 
 mod credentials;
 mod gateway;
+mod lookups;
 mod peer;
 mod registrar;
 mod sessions;

@@ -1,21 +1,18 @@
-//! Turns at the database for agents: however many dial at once, few of them ask it at a time, so that people find
-//! connections free. The others wait in the order in which they came. An agent that would wait for longer than agents
-//! wait for a welcome is told at once to come again, so that the server does no work for agents that have given up.
+//! Turns at the database for nodes that join: however many come at once, few hold a connection at a time, so that people
+//! find some free. The others wait in the order in which they came. A node that would wait for longer than it has patience
+//! is told at once to come again, so that the server does no work for nodes that have given up.
 
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError};
 use tonic::Status;
 
-/// Agents whose credentials are looked up at once, and that wait for it. Readers have 14 connections. A look-up takes
-/// about a millisecond of one, so that all who wait are served within the three seconds that agents wait at least.
-const LOOKUPS: (usize, usize) = (4, 2_000);
 /// Nodes that join at once, and that wait for it. Those with one token wait for each other in the database, so that
 /// more at once would only hold connections. All who wait are served within the 15 seconds that `headway node join`
 /// waits.
 const JOINS: (usize, usize) = (2, 1_000);
 
-/// A line of agents; cheap to clone.
+/// A line of nodes; cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     /// Who is served.
@@ -32,11 +29,6 @@ pub(super) struct Turn {
 }
 
 impl Turns {
-    /// Returns the line for look-ups of credentials.
-    pub fn for_lookups() -> Self {
-        Self::new(LOOKUPS.0, LOOKUPS.1)
-    }
-
     /// Returns the line of nodes that join or renew their certificate.
     pub fn for_joins() -> Self {
         Self::new(JOINS.0, JOINS.1)
@@ -52,7 +44,7 @@ impl Turns {
         let place = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => place,
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
-                return Err(Status::unavailable("many agents dial just now: try again in some seconds"));
+                return Err(Status::unavailable("many nodes join just now: try again in some seconds"));
             }
         };
         let served = Arc::clone(&self.served).acquire_owned().await;

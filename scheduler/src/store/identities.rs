@@ -213,15 +213,18 @@ impl Store {
         .map_err(StoreError::during("noting a certificate"))
     }
 
-    pub async fn identity_of(&self, id: Uuid) -> Result<Option<Identity>, StoreError> {
-        let row = sqlx::query_as!(
+    /// The identities of these ids, in their order.
+    pub async fn identities_of(&self, ids: &[Uuid]) -> Result<Vec<Option<Identity>>, StoreError> {
+        let rows = sqlx::query_as!(
             Row,
             "SELECT identity_id, kind, name, epoch, authority, issued_at, expires_at, revoked_at
-            FROM node_identities WHERE identity_id = $1",
-            id,
+            FROM node_identities WHERE identity_id = ANY($1)",
+            ids,
         );
-        let row = row.fetch_optional(&self.pool).await.map_err(StoreError::during("looking up a certificate"))?;
-        Ok(row.and_then(Row::identity))
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("looking up certificates"))?;
+        let known: BTreeMap<Uuid, Identity> =
+            rows.into_iter().filter_map(Row::identity).map(|one| (one.named.id, one)).collect();
+        Ok(ids.iter().map(|id| known.get(id).cloned()).collect())
     }
 
     /// All that have joined, by name.
@@ -276,19 +279,27 @@ impl Store {
         Ok((usize::try_from(row.count).unwrap_or(usize::MAX), row.first.map(moment)))
     }
 
-    /// What is known of a node that says that it has this id and this name.
-    pub async fn claims(&self, id: Uuid, name: &str) -> Result<Claims, StoreError> {
-        let row = sqlx::query!(
-            "SELECT (SELECT name FROM node_identities WHERE identity_id = $1) AS certified,
-                (SELECT epoch FROM node_identities WHERE identity_id = $1) AS epoch,
-                (SELECT identity_id FROM node_identities WHERE name = $2 AND revoked_at IS NULL) AS name_holder,
-                (SELECT name FROM nodes WHERE node_id = $1) AS registered",
-            id,
-            text(name),
+    /// What is known of those who say that they are these nodes, by id and name, in their order.
+    pub async fn claims(&self, nodes: &[(Uuid, String)]) -> Result<Vec<Claims>, StoreError> {
+        let ids: Vec<Uuid> = nodes.iter().map(|(id, _)| *id).collect();
+        let names: Vec<String> = nodes.iter().map(|(_, name)| text(name)).collect();
+        let rows = sqlx::query!(
+            "SELECT (SELECT name FROM node_identities WHERE identity_id = asked.id) AS certified,
+                (SELECT epoch FROM node_identities WHERE identity_id = asked.id) AS epoch,
+                (SELECT identity_id FROM node_identities WHERE node_identities.name = asked.name AND revoked_at IS NULL)
+                    AS name_holder,
+                (SELECT name FROM nodes WHERE node_id = asked.id) AS registered
+            FROM UNNEST($1::uuid[], $2::text[]) WITH ORDINALITY AS asked (id, name, place) ORDER BY place",
+            &ids,
+            &names,
         );
-        let row = row.fetch_one(&self.pool).await.map_err(StoreError::during("looking up a node's certificate"))?;
-        let certified = row.certified.zip(row.epoch.map(unsigned));
-        Ok(Claims { certified, name_holder: row.name_holder, registered: row.registered })
+        let rows = rows.fetch_all(&self.pool).await.map_err(StoreError::during("looking up nodes' certificates"))?;
+        let claims = rows.into_iter().map(|row| Claims {
+            certified: row.certified.zip(row.epoch.map(unsigned)),
+            name_holder: row.name_holder,
+            registered: row.registered,
+        });
+        Ok(claims.collect())
     }
 
     /// Its certificates open nothing from now on. False if there are none that do.

@@ -161,7 +161,7 @@ impl Served {
     /// Until the engine has stored what a session was welcomed with.
     async fn registered(&self, id: NodeId) {
         let deadline = tokio::time::Instant::now() + DEADLINE;
-        while self.cluster.store().claims(id.0, "").await.unwrap().registered.is_none() {
+        while self.cluster.store().claims(&[(id.0, String::new())]).await.unwrap()[0].registered.is_none() {
             assert!(tokio::time::Instant::now() < deadline, "{id} does not register");
             tokio::task::yield_now().await;
         }
@@ -334,7 +334,7 @@ async fn a_certificate_that_a_restored_database_does_not_know_is_believed() {
     let node = served.joined(1, "gpu-1").await;
     served.cluster.store().forget_identities().await;
     let _session = served.welcomed(&node).await;
-    let known = served.cluster.store().identity_of(node.id.0).await.unwrap().unwrap();
+    let known = served.cluster.store().identities_of(&[node.id.0]).await.unwrap().remove(0).unwrap();
     assert_eq!((known.named.name.as_str(), known.revoked_at), ("gpu-1", None));
 }
 

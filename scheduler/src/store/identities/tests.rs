@@ -47,7 +47,7 @@ async fn what_was_revoked_is_forgotten_once_nothing_of_it_can_be_valid() {
     join(&store, 4, "fourth", day(182.0)).await;
     assert_eq!(names(&store).await, ["fourth", "silent", "third"], "what nobody has revoked keeps its name");
     // Whoever comes back has a later epoch than any before.
-    let epoch = async |id| store.identity_of(Uuid::from_u128(id)).await.unwrap().unwrap().named.epoch;
+    let epoch = async |id| store.identities_of(&[Uuid::from_u128(id)]).await.unwrap().remove(0).unwrap().named.epoch;
     join(&store, 1, "revoked", day(183.0)).await;
     assert!(epoch(1).await > epoch(4).await);
 }

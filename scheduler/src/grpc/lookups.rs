@@ -1,0 +1,142 @@
+//! Look-ups of agents' credentials: those that wait are answered together, by one query. At a restart of the server all
+//! nodes come at once; one query each would keep all connections to the database busy, and people would wait behind them.
+
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot::error::TryRecvError;
+use tokio::sync::{Mutex, oneshot};
+
+use crate::store::StoreError;
+
+/// Keys of one query.
+const MOST: usize = 500;
+
+/// One kind of look-up; cheap to clone.
+pub(super) struct Lookups<K, V> {
+    waiting: Arc<StdMutex<Vec<Lookup<K, V>>>>,
+    /// One query at a time.
+    turn: Arc<Mutex<()>>,
+}
+
+struct Lookup<K, V> {
+    key: K,
+    answer: oneshot::Sender<V>,
+}
+
+impl<K, V> Clone for Lookups<K, V> {
+    fn clone(&self) -> Self {
+        Self { waiting: Arc::clone(&self.waiting), turn: Arc::clone(&self.turn) }
+    }
+}
+
+impl<K, V> Default for Lookups<K, V> {
+    fn default() -> Self {
+        Self { waiting: Arc::default(), turn: Arc::default() }
+    }
+}
+
+impl<K: Send + 'static, V: Send + 'static> Lookups<K, V> {
+    /// Looks up a key with all others that wait. What is found was read after the call. `query` returns a value for each
+    /// key, in their order.
+    pub async fn look_up<Q, F>(&self, key: K, query: Q) -> Result<V, StoreError>
+    where
+        Q: Fn(Vec<K>) -> F,
+        F: Future<Output = Result<Vec<V>, StoreError>> + Send + 'static,
+    {
+        let (answer, mut answered) = oneshot::channel();
+        self.waiting().push(Lookup { key, answer });
+        loop {
+            let _turn = self.turn.lock().await;
+            match answered.try_recv() {
+                Ok(value) => return Ok(value),
+                // The query that it was part of has failed.
+                Err(TryRecvError::Closed) => return Err(StoreError::Unanswered),
+                Err(TryRecvError::Empty) => {}
+            }
+            let (keys, answers): (Vec<K>, Vec<_>) =
+                self.take_batch().into_iter().map(|lookup| (lookup.key, lookup.answer)).unzip();
+            let asked = query(keys);
+            // A task of its own: others wait for its answers, whatever becomes of this session.
+            let batch = tokio::spawn(async move {
+                for (value, answer) in asked.await?.into_iter().zip(answers) {
+                    // Who has gone away needs none.
+                    let _ = answer.send(value);
+                }
+                Ok(())
+            });
+            batch.await.unwrap_or(Err(StoreError::Unanswered))?;
+        }
+    }
+
+    /// Takes those that have waited longest; nothing of those who have gone away.
+    fn take_batch(&self) -> Vec<Lookup<K, V>> {
+        let mut waiting = self.waiting();
+        waiting.retain(|lookup| !lookup.answer.is_closed());
+        let most = waiting.len().min(MOST);
+        waiting.drain(..most).collect()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Lookup<K, V>>> {
+        // The list is valid between any two of its operations, so a panic elsewhere does not spoil it.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn those_that_wait_are_answered_by_one_query_each_with_its_own() {
+        let (lookups, queries) = (Lookups::<usize, usize>::default(), Arc::new(AtomicUsize::new(0)));
+        let gate = Arc::new(Semaphore::new(0));
+        let ask = |key: usize| {
+            let (lookups, queries, gate) = (lookups.clone(), Arc::clone(&queries), Arc::clone(&gate));
+            tokio::spawn(async move {
+                let query = |keys: Vec<usize>| {
+                    let (queries, gate) = (Arc::clone(&queries), Arc::clone(&gate));
+                    async move {
+                        gate.acquire().await.unwrap().forget();
+                        queries.fetch_add(1, Ordering::Relaxed);
+                        Ok(keys.into_iter().map(|key| key * 2).collect())
+                    }
+                };
+                lookups.look_up(key, query).await
+            })
+        };
+        let asked: Vec<_> = (0..1_200).map(ask).collect();
+        while lookups.waiting().len() < 1_199 {
+            tokio::task::yield_now().await;
+        }
+        // One goes alone before the others have come, and these take three queries.
+        gate.add_permits(100);
+        for (key, asked) in asked.into_iter().enumerate() {
+            assert_eq!(asked.await.unwrap().unwrap(), key * 2);
+        }
+        let queries = queries.load(Ordering::Relaxed);
+        assert!((2..=5).contains(&queries), "{queries}");
+    }
+
+    #[tokio::test]
+    async fn who_goes_away_takes_no_answer_from_others_and_a_failed_query_is_told_to_all_of_it() {
+        let lookups = Lookups::<usize, usize>::default();
+        let gone = lookups.clone();
+        let never = tokio::spawn(async move { gone.look_up(1, |_| std::future::pending()).await });
+        while lookups.turn.try_lock().is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let other = lookups.clone();
+        let other = tokio::spawn(async move { other.look_up(2, |keys| async move { Ok(keys) }).await });
+        tokio::task::yield_now().await;
+        never.abort();
+        assert_eq!(other.await.unwrap().unwrap(), 2);
+        let failed = lookups.look_up(3, |_| async { Err(StoreError::Unanswered) }).await;
+        assert!(matches!(failed, Err(StoreError::Unanswered)));
+        assert_eq!(lookups.look_up(4, |keys| async move { Ok(keys) }).await.unwrap(), 4);
+    }
+}
