@@ -210,6 +210,22 @@ fn a_job_is_shown_as_silent_when_an_event_says_so_and_not_before() {
 }
 
 #[test]
+fn a_printing_job_that_hangs_while_the_leader_changes_is_still_found() {
+    let mut cluster = Cluster::new(&[4]);
+    let job = cluster.submit(tuned());
+    cluster.start(job);
+    cluster.steps(job, 64, None);
+    cluster.steps(job, 128, None);
+    cluster.pass_beating(60.0, &[0]);
+    cluster.restart();
+    cluster.register(inventory(0, 4), vec![cluster.status(job, cluster.jobs[&job].generation, GroupPhase::Running)]);
+    cluster.pass_beating(5_000.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Running { .. }), "its lines may be far apart");
+    cluster.pass_beating(600.0, &[0]);
+    assert!(matches!(cluster.state(job), JobState::Stopping { cause: StopCause::Hung { .. }, .. }));
+}
+
+#[test]
 fn a_pattern_that_finds_nothing_is_told_once_and_ends_no_job() {
     let mut cluster = Cluster::new(&[4, 4]);
     let jobs = [cluster.submit(tuned()), cluster.submit(printing(rigid("two", 4)))];

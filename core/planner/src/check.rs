@@ -211,6 +211,7 @@ pub(crate) fn check_job(job: &PlanJob) -> Result<(), WrongField> {
     optional("remaining", job.remaining.map(|it| it.0), 0.0..=MUCH)?;
     number("claim.waited", job.claim.waited.0, 0.0..=LONG)?;
     number("claim.ran", job.claim.ran.0, 0.0..=LONG)?;
+    optional("claim.ahead", job.claim.ahead.map(|it| it.0), 0.0..=MUCH)?;
     number("claim.attained", job.claim.attained.0, 0.0..=MUCH)?;
     optional("claim.since_move", job.claim.since_move.map(|it| it.0), 0.0..=LONG)?;
     // Overspent and overdue are facts, not mistakes.

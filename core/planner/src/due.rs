@@ -3,10 +3,11 @@
 //! and until then others start only what ends by that moment or takes nothing that it will need (EASY backfilling, Lifka
 //! 1995). Nobody that runs is stopped for a peer, unless it has had its turn.
 //!
-//! The wait after which a job is due is measured by the work that waits in front of it: that of jobs which have waited
-//! longer. Jobs that arrive later never lengthen it, and it shrinks as the older work is done. It grows only when nodes
-//! drain or are lost, or when the estimates of the older jobs' work rise: then a job that was due may wait again. No
-//! state survives from round to round.
+//! The wait after which a job is due is measured by the work that was in front of it when it began to wait: that of the
+//! jobs which had waited longer. The first round that sees the job reports it (`PlanReport::ahead`), and later
+//! rounds are told (`Claim::ahead`). So nothing that happens later changes it: jobs that arrive never lengthen it, and a
+//! job that is due stays due until it starts. Measured anew in each round it would shrink as older work is done; under
+//! overload nearly every job was due then, and served in the order of its arrival.
 //!
 //! The promise is made to the first due job that finds no room. Older due jobs that start at once are counted into the
 //! promised moment. A job without a known end may not start on what is promised, since it may never give it back.
@@ -73,10 +74,30 @@ pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
     }
 }
 
-/// Returns the wait after which each job is due: `backlog_share` of the time that the work in front of it takes all GPUs.
+/// Returns the wait after which each job is due: `backlog_share` of the time that the work that was in front of it when it
+/// began to wait takes all GPUs.
 fn waits_until_due(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
     let policy = &round.input.policy;
     let Some(patience) = policy.patience() else { return BTreeMap::new() };
+    let wait = |of: &Options<'_>, in_front: Seconds| {
+        let ahead = of.job.claim.ahead.unwrap_or(in_front);
+        Seconds((policy.backlog_share * ahead.0).clamp(patience.0, MOST_DUE * patience.0))
+    };
+    work_in_front(round, options).map(|(of, in_front)| (of.job.job, wait(of, in_front))).collect()
+}
+
+/// Returns what is in front of the jobs that wait and have not been seen by a round before.
+pub(crate) fn newly_ahead(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
+    let is_new = |of: &Options<'_>| of.job.current.is_none() && of.job.claim.ahead.is_none();
+    let new = work_in_front(round, options).filter(|(of, _)| is_new(of));
+    new.map(|(of, in_front)| (of.job.job, in_front)).collect()
+}
+
+/// Returns for each job how long the work of those in front of it takes all GPUs.
+fn work_in_front<'a, 'o>(
+    round: &Round<'_>,
+    options: &'o [Options<'a>],
+) -> impl Iterator<Item = (&'o Options<'a>, Seconds)> {
     let open = round.cluster.nodes.iter().filter(|node| !node.draining);
     let gpus = open.map(|node| node.gpus.len()).sum::<usize>().max(1) as f64;
     let since = |of: &Options<'_>| of.job.claim.waited.0 + of.job.claim.ran.0;
@@ -85,18 +106,16 @@ fn waits_until_due(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId
         let submitted = a.job.submitted_at.cmp(&b.job.submitted_at);
         since(b).total_cmp(&since(a)).then(submitted).then(a.job.job.cmp(&b.job.job))
     });
-    let mut work_in_front = 0.0;
-    let mut waits = BTreeMap::new();
-    for of in order {
-        let wait = policy.backlog_share * work_in_front / gpus;
-        waits.insert(of.job.job, Seconds(wait.clamp(patience.0, MOST_DUE * patience.0)));
+    let mut in_front = 0.0;
+    order.into_iter().map(move |of| {
+        let before = Seconds(in_front / gpus);
         // A job that has run since it waited was counted then. One that fits no node will never be worked on.
         let is_in_front = of.job.current.is_none() && of.job.claim.ran.0 <= 0.0 && of.obstacle.is_none();
         if is_in_front {
-            work_in_front += urgency::work(of);
+            in_front += urgency::work(of);
         }
-    }
-    waits
+        (of, before)
+    })
 }
 
 /// Jobs that may be stopped for a peer: they have had their turn, will not end within another, and lose little by it.

@@ -208,6 +208,7 @@ fn report(
         jobs: Arc::new(jobs),
         unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
+        ahead: due::newly_ahead(round, options),
         due: due::due_waits(round, options),
         solver: bound.and_then(|_| solved_by(round, instead)),
     }

@@ -161,7 +161,8 @@ impl Batch {
         let mut inputs = std::mem::take(&mut self.requests);
         inputs.append(&mut self.events);
         inputs.sort_by_key(Input::at);
-        for Registration { at, event, taken } in self.registrations.drain(..) {
+        // Nobody waits any more where the session was closed, replaced or refused meanwhile.
+        for Registration { at, event, taken } in self.registrations.drain(..).filter(|one| !one.taken.is_closed()) {
             inputs.push(Input::Event { at, event });
             // The session may have ended meanwhile: its end comes as the next event.
             let _ = taken.send(());

@@ -308,8 +308,19 @@ impl Gateway {
     ) {
         let span = spans::agent_report(node, session, &registered);
         let event = Event::Agent { node, session, report: self.completed(registered) };
-        // The loop has ended if this fails, or the term has: then so has the session.
-        if self.registrations.register(event).instrument(span).await.is_ok() {
+        tokio::pin!(over);
+        let is_registered = tokio::select! {
+            biased;
+            () = closed.cancelled() => false,
+            why = &mut over => {
+                metrics::agent_refused();
+                self.sessions.refuse(node, session, why);
+                false
+            }
+            // The loop has ended if this fails, or the term has: then so has the session.
+            taken = self.registrations.register(event).instrument(span) => taken.is_ok(),
+        };
+        if is_registered {
             self.forward((node, session), incoming, closed, over).await;
         }
         self.sessions.close(node, session);
@@ -324,12 +335,11 @@ impl Gateway {
         (node, session): (NodeId, SessionId),
         mut incoming: Streaming<wire::AgentMessage>,
         closed: CancellationToken,
-        over: impl Future<Output = String> + Send,
+        mut over: Pin<&mut (impl Future<Output = String> + Send)>,
     ) {
         let mut report = None;
         let mut told = Instant::now();
         let every = Duration::from_secs_f64(self.lease.0 / HEARTBEATS_PER_LEASE / self.clock.speed().factor());
-        tokio::pin!(over);
         loop {
             if let Some(report) = report.take().map(|report| self.completed(report)) {
                 told = Instant::now();

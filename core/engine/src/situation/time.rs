@@ -133,9 +133,14 @@ impl Situation<'_> {
             Some(save) => config.hang_floor.0.max(steps) + 2.0 * save.0,
             // How long a first step or a first save takes is not known yet.
             None => {
-                // How far apart lines are is known with the second.
-                let prints = job.spec.reads_steps_by().is_some();
-                let report_time = if prints { seen.report_time? } else { seen.report_time.unwrap_or_default() };
+                let report_time = match seen.report_time {
+                    Some(time) => time,
+                    None if job.spec.reads_steps_by().is_none() => Seconds(0.0),
+                    // Its lines were read before this leader led: how far apart they are nobody knows any more.
+                    None if allocation.training_at? < self.seen.listening_since => config.first_step_deadline,
+                    // How far apart lines are is known with the second.
+                    None => return None,
+                };
                 config.first_step_deadline.0.max(steps).max(REPORTS_MISSED * report_time.0)
             }
         };

@@ -37,7 +37,7 @@ fn full() -> PlanInput {
 type Set = fn(&mut PlanInput, f64);
 
 /// Every number that is not a count, by the name an error gives it.
-const NUMBERS: [(&str, Set); 38] = [
+const NUMBERS: [(&str, Set); 39] = [
     ("power", |input, to| input.policy.power = to),
     ("epsilon", |input, to| input.policy.epsilon = to),
     ("horizon", |input, to| input.policy.horizon = Seconds(to)),
@@ -66,6 +66,7 @@ const NUMBERS: [(&str, Set); 38] = [
     ("remaining", |input, to| input.jobs[0].remaining = Some(Tokens(to))),
     ("claim.waited", |input, to| input.jobs[0].claim.waited = Seconds(to)),
     ("claim.ran", |input, to| input.jobs[0].claim.ran = Seconds(to)),
+    ("claim.ahead", |input, to| input.jobs[0].claim.ahead = Some(Seconds(to))),
     ("claim.attained", |input, to| input.jobs[0].claim.attained = GpuSeconds(to)),
     ("claim.since_move", |input, to| input.jobs[0].claim.since_move = Some(Seconds(to))),
     ("bounds.budget_left", |input, to| input.jobs[0].bounds.budget_left = Some(GpuSeconds(to))),

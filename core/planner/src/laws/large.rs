@@ -73,6 +73,23 @@ fn work_that_fits_no_node_lengthens_no_wait() {
     assert_eq!(Rights::of(&input).due_after[&job_id(2)], Seconds(3.0 * HOUR), "one and a half times that work");
 }
 
+#[test]
+fn what_was_in_front_of_a_job_when_it_came_decides_for_as_long_as_it_waits() {
+    let mut input = nodes(1);
+    input.jobs = vec![rigid(1, 8), rigid(2, 8)];
+    input.jobs[0].bounds.time_left = Some(Seconds(2.0 * HOUR));
+    input.jobs[0].claim.waited = Seconds(10.0);
+    let first = planned(&input);
+    assert_eq!(first.report.ahead[&job_id(2)], Seconds(2.0 * HOUR));
+    let mut next = after(&input, &first);
+    for job in &mut next.jobs {
+        job.claim.ahead = first.report.ahead.get(&job.job).copied();
+    }
+    next.jobs[1].claim.waited = Seconds(1.9 * HOUR);
+    assert_eq!(Rights::of(&next).due_after[&job_id(2)], Seconds(3.0 * HOUR), "the work in front of it runs now");
+    assert_eq!(planned(&next).report.ahead, [].into(), "it is told once");
+}
+
 /// What a large job was told while it waited.
 #[derive(Default)]
 struct Told {
