@@ -10,14 +10,14 @@
 
 mod prune;
 
+use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use headway_types::LaunchOrder;
-use tokio::process::Command;
 
 use crate::site::Site;
+use crate::user_program::run_script;
 pub(crate) use prune::{Pruner, prune};
 
 /// How long a file system may take to answer.
@@ -48,7 +48,7 @@ exit 0
 /// Removes the checkpoint directory of a job whose generation has ended, if no generation has left a file in it.
 pub(crate) async fn remove_empty(order: &LaunchOrder, site: &Site) {
     let directory = Path::new(&order.checkpoint_dir);
-    // Of an order that names another directory nothing is known.
+    // An order that names another directory was not made by Headway.
     if !directory.ends_with(order.job.to_string()) {
         return;
     }
@@ -59,25 +59,12 @@ pub(crate) async fn remove_empty(order: &LaunchOrder, site: &Site) {
             return tracing::debug!(job_id = %order.job, why, "an empty checkpoint directory may stay");
         }
     };
-    let mut words = site.users.prefix(user.as_ref());
-    words.extend(["/bin/sh", "-c", REMOVE_EMPTY, "remove-empty"].map(String::from));
-    let running = Command::new(&words[0])
-        .args(&words[1..])
-        .arg(directory)
-        .arg(order.generation.0.to_string())
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    // What it writes is about directories that others have removed or filled meanwhile.
-    let why = match tokio::time::timeout(PATIENCE, running).await {
-        Ok(Ok(_)) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => format!("the file system did not answer within {} s", PATIENCE.as_secs()),
-    };
-    tracing::debug!(job_id = %order.job, why, "an empty checkpoint directory may stay");
+    let (prefix, generation) = (site.users.prefix(user.as_ref()), order.generation.0.to_string());
+    let arguments = [directory.as_os_str(), OsStr::new(&generation)];
+    // Messages of the script are about directories that others have removed or filled meanwhile.
+    if let Err(why) = run_script(&prefix, REMOVE_EMPTY, &arguments, &[], PATIENCE).await {
+        tracing::debug!(job_id = %order.job, %why, "an empty checkpoint directory may stay");
+    }
 }
 
 #[cfg(test)]
@@ -93,22 +80,29 @@ mod tests {
     use super::*;
     use crate::node::tests::fixture;
 
-    struct Scratch {
-        site: Site,
-        order: LaunchOrder,
-        job: PathBuf,
+    /// The order of a job's generation 2, and the job's checkpoint directory.
+    pub(super) struct Scratch {
+        pub site: Site,
+        pub order: LaunchOrder,
+        pub job: PathBuf,
         _dir: tempfile::TempDir,
     }
 
-    /// A job whose generation 2 has just ended.
-    fn scratch() -> Scratch {
+    pub(super) fn make_scratch() -> Scratch {
         let dir = tempfile::tempdir().unwrap();
         let site = fixture::site(&dir.path().join("agent"));
         let order = fixture::order(&site.inventory.now(), 2, "true");
         let job = dir.path().join("ck pt").join(order.job.to_string());
-        fs::create_dir_all(job.join("g2")).unwrap();
+        fs::create_dir_all(&job).unwrap();
         let order = LaunchOrder { checkpoint_dir: job.display().to_string(), ..order };
         Scratch { site, order, job, _dir: dir }
+    }
+
+    /// A job whose generation 2 has just ended.
+    fn scratch() -> Scratch {
+        let scratch = make_scratch();
+        fs::create_dir_all(scratch.job.join("g2")).unwrap();
+        scratch
     }
 
     #[tokio::test]

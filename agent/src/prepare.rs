@@ -1,15 +1,14 @@
 //! Phase one of a gang start on this node: is everything there that the launch will need, and if not, whose fault is it?
 //! Takes only the rendezvous port, which stays bound until the launch so that nobody else gets it.
 
+use std::ffi::OsStr;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use headway_node::Share;
 use headway_types::{ConditionKind, Fault, GpuHealth, LaunchOrder, NodeInventory};
 use nix::unistd::geteuid;
-use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
 use crate::foreign;
@@ -18,6 +17,7 @@ use crate::hooks;
 use crate::process;
 use crate::site::Site;
 use crate::user::UnixUser;
+use crate::user_program::{NoAnswer, run_script};
 
 /// What a passed check holds for the launch: the rendezvous port, on the first node of the gang.
 pub(crate) type Prepared = Option<TcpListener>;
@@ -164,24 +164,17 @@ async fn run_probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) ->
     let checkpoints = format!("{}/{}", order.checkpoint_dir, order.generation);
     let resume = order.resume.as_ref().map(|resume| resume.path.clone()).unwrap_or_default();
     let own = geteuid().as_raw();
-    let mut words = site.users.prefix(user);
-    words.extend(["/bin/sh", "-c", PROBE, "probe"].map(String::from));
-    let running = Command::new(&words[0])
-        .args(&words[1..])
-        .args([&workdir, &checkpoints, &resume])
-        .arg(site.files.root())
-        .args([user.map_or(own, |user| user.ids().0).to_string(), own.to_string()])
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .kill_on_drop(true)
-        .output();
-    let output = match tokio::time::timeout(PATIENCE, running).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Err(Fault::of_node(format!("looking at the job's directories: {error}"))),
-        Err(_) => {
-            let seconds = PATIENCE.as_secs();
+    let uids = [user.map_or(own, |user| user.ids().0).to_string(), own.to_string()];
+    let directories = [&workdir, &checkpoints, &resume].map(OsStr::new);
+    let uids = uids.each_ref().map(OsStr::new);
+    let arguments = [&directories[..], &[site.files.root().as_os_str()], &uids[..]].concat();
+    let output = match run_script(&site.users.prefix(user), PROBE, &arguments, &[], PATIENCE).await {
+        Ok(output) => output,
+        Err(NoAnswer::NotRun { error, .. }) => {
+            return Err(Fault::of_node(format!("looking at the job's directories: {error}")));
+        }
+        Err(NoAnswer::Late(patience)) => {
+            let seconds = patience.as_secs();
             return Err(Fault::of_node(format!("{workdir} or {checkpoints} did not answer within {seconds} s")));
         }
     };

@@ -30,7 +30,7 @@ pub(crate) struct Servers {
     known: RwLock<Vec<Known>>,
     pub(crate) turns: Turns,
     certificate: Option<Arc<Certificate>>,
-    /// What is stored for the next start, whether or not this one dials it.
+    /// Servers that are stored for the next start, whether or not this one dials them.
     remembered: Mutex<Vec<String>>,
 }
 
@@ -43,7 +43,7 @@ struct Known {
     joined: bool,
 }
 
-/// What a server says of the others.
+/// Which servers a server names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
     /// All servers of the cluster.
@@ -214,7 +214,7 @@ impl Servers {
     }
 }
 
-/// Those of `urls` that are not known and can be dialled, as many as may be kept.
+/// Returns those of `urls` that are not known and can be dialled, as many as may be kept.
 fn new_servers(known: &[Known], urls: &[String], certificate: &Arc<Certificate>) -> Vec<Known> {
     let mut new: Vec<Known> = Vec::new();
     for url in urls.iter().filter(|url| url.len() <= LONGEST_URL) {
@@ -259,7 +259,7 @@ impl Turns {
         state.passed_over.resize(count, None);
     }
 
-    /// Those whose place holds false are gone; the current one is none of them.
+    /// Drops the servers whose place holds false; the current one is none of them.
     fn retain(&self, kept: &[bool]) {
         let mut state = self.state();
         state.current = kept[..state.current].iter().filter(|stays| **stays).count();

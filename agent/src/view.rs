@@ -1,14 +1,15 @@
 //! Files as the job's user sees them: root may see less of a shared file system than that user. Reads, never writes.
 
+use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use nix::libc::O_NONBLOCK;
-use tokio::process::Command;
+
+use crate::user_program::{NoAnswer, run_program};
 
 /// How many files one look takes: their names must fit one command line.
 const AT_ONCE: usize = 256;
@@ -67,20 +68,8 @@ impl View {
     }
 
     async fn run(&self, program: &str, options: &[&str], paths: &[PathBuf]) -> Result<Vec<u8>, String> {
-        let running = Command::new(&self.0[0])
-            .args(&self.0[1..])
-            .arg(program)
-            .args(options)
-            .args(paths)
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("LC_ALL", "C")
-            .current_dir("/")
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            .output();
-        let output = tokio::time::timeout(PATIENCE, running).await.map_err(|_| too_slow())?;
-        let output = output.map_err(|error| format!("running {program}: {error}"))?;
+        let arguments = options.iter().map(OsStr::new).chain(paths.iter().map(|path| path.as_os_str()));
+        let output = run_program(&self.0, program, arguments, &[], PATIENCE).await.map_err(|why| why.to_string())?;
         if output.status.success() {
             Ok(output.stdout)
         } else {
@@ -92,11 +81,7 @@ impl View {
 /// A look by the agent itself. One that no answer comes to keeps its thread: no signal would end it either.
 async fn blocking<T: Send + 'static>(look: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
     let looked = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(look)).await;
-    looked.map_err(|_| too_slow())?.map_err(|error| error.to_string())?
-}
-
-fn too_slow() -> String {
-    format!("the file system did not answer within {} s", PATIENCE.as_secs())
+    looked.map_err(|_| NoAnswer::Late(PATIENCE).to_string())?.map_err(|error| error.to_string())?
 }
 
 fn about(path: &Path, error: std::io::Error) -> String {

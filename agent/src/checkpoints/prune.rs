@@ -8,20 +8,19 @@
 //! committed one is not found as it was committed, nothing is removed.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use headway_types::{CheckpointRef, Generation, JobId, LaunchOrder, Sequences};
-use serde::Deserialize;
 use sha2::{Digest, Sha256};
-use tokio::io::AsyncWriteExt;
-use tokio::process::Command;
 use tokio::sync::Mutex;
 
+use crate::manifest::Manifest;
 use crate::site::Site;
+use crate::user_program::run_script;
 use crate::view::View;
 
 /// How long a file system may take to list a job's checkpoints, and to remove one of them.
@@ -35,9 +34,12 @@ find . -mindepth 2 -maxdepth 2 -type d -path './g[0-9]*/*' -print0
 /// Lists what is in the checkpoint `$1` and no directory; no link is followed.
 const CONTENT: &str = r#"cd -P -- "$1" && find . ! -type d -print0"#;
 /// Removes the files whose names come in from the checkpoint `$1`, then its manifest, then each directory that is
-/// empty, the generation's included.
+/// empty, the generation's included. Nothing is removed where the manifest is not the one with the SHA-256 `$2`: a
+/// script may have put another checkpoint there since.
 const REMOVE: &str = r#"
-cd -P -- "$1" && xargs -0 rm -f -- && rm -f -- manifest.json || exit 1
+cd -P -- "$1" && now=$(sha256sum manifest.json) || exit 1
+[ "${now%% *}" = "$2" ] || { echo 'another checkpoint has come in its place' >&2; exit 1; }
+xargs -0 rm -f -- && rm -f -- manifest.json || exit 1
 find . -mindepth 1 -depth -type d -exec rmdir -- {} + 2>/dev/null
 cd / && rmdir -- "$1" "${1%/*}" 2>/dev/null
 exit 0
@@ -45,20 +47,6 @@ exit 0
 
 /// One job of removing after the other: two at once would stand in each other's way, and in the way of those who save.
 pub(crate) type Pruner = Arc<Mutex<()>>;
-
-#[derive(Deserialize)]
-struct Manifest {
-    job: JobId,
-    generation: Generation,
-    step: u64,
-    samples_seen: Sequences,
-    files: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    name: String,
-}
 
 /// A complete checkpoint of the job.
 struct Found {
@@ -69,7 +57,7 @@ struct Found {
 
 impl Found {
     /// The newest has seen the most samples. Where two have seen as many, the later generation has saved them again.
-    fn age(&self) -> (Sequences, Generation, u64) {
+    fn order(&self) -> (Sequences, Generation, u64) {
         (self.manifest.samples_seen, self.manifest.generation, self.manifest.step)
     }
 }
@@ -91,7 +79,7 @@ pub(crate) async fn prune(
     }
 }
 
-/// Returns how many it has removed.
+/// Returns how many it has removed; an error where at least one of those to remove is still there.
 async fn remove_older(
     order: &LaunchOrder,
     committed: &CheckpointRef,
@@ -104,20 +92,23 @@ async fn remove_older(
     }
     let user = site.user_of_started(&order.owner).await.map_err(|fault| fault.message)?;
     let prefix = site.users.prefix(user.as_ref());
-    let found = find(&prefix, directory, order.job).await?;
-    let mut removed = 0;
-    for old in superfluous(found, committed, keep) {
-        remove(&prefix, &old).await?;
-        removed += 1;
+    let found = find_checkpoints(&prefix, directory, order.job).await?;
+    let (mut removed, mut failed) = (0, None);
+    for old in older_than_kept(found, committed, keep) {
+        match remove_checkpoint(&prefix, &old).await {
+            Ok(()) => removed += 1,
+            Err(why) => failed = failed.or(Some(why)),
+        }
     }
-    Ok(removed)
+    failed.map_or(Ok(removed), Err)
 }
 
-/// The complete checkpoints of the job. What has no manifest that can be read, or one of another job, is none.
-async fn find(prefix: &[String], directory: &Path, job: JobId) -> Result<Vec<Found>, String> {
+/// Returns the complete checkpoints of the job. A directory without a manifest that can be read, or with one of another
+/// job, is none.
+async fn find_checkpoints(prefix: &[String], directory: &Path, job: JobId) -> Result<Vec<Found>, String> {
     let view = View(prefix.to_vec());
     let mut found = Vec::new();
-    for name in names(&run(prefix, LIST, directory, &[]).await?) {
+    for name in split_names(&run_in(prefix, LIST, directory, None, &[]).await?) {
         let path = directory.join(name.trim_start_matches("./"));
         let Ok(text) = view.read(&path.join("manifest.json")).await else { continue };
         let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else { continue };
@@ -130,62 +121,47 @@ async fn find(prefix: &[String], directory: &Path, job: JobId) -> Result<Vec<Fou
     Ok(found)
 }
 
-/// Those that are older than the newest `keep` up to the committed one; none where that is not there as it was
-/// committed.
-fn superfluous(mut found: Vec<Found>, committed: &CheckpointRef, keep: NonZeroU32) -> Vec<Found> {
+/// Returns the checkpoints that are older than the newest `keep` up to the committed one; none where that is not there
+/// as it was committed.
+fn older_than_kept(mut found: Vec<Found>, committed: &CheckpointRef, keep: NonZeroU32) -> Vec<Found> {
     let is_committed = |one: &Found| one.manifest_sha256.eq_ignore_ascii_case(&committed.manifest_sha256);
     if !found.iter().any(is_committed) {
         return Vec::new();
     }
     found.retain(|one| !is_committed(one) && one.manifest.samples_seen <= committed.samples_seen);
-    found.sort_by_key(|one| std::cmp::Reverse(one.age()));
+    found.sort_by_key(|one| std::cmp::Reverse(one.order()));
     let beside = keep.get() as usize - 1;
     found.split_off(beside.min(found.len()))
 }
 
-async fn remove(prefix: &[String], old: &Found) -> Result<(), String> {
+async fn remove_checkpoint(prefix: &[String], old: &Found) -> Result<(), String> {
     let named: BTreeSet<String> = old.manifest.files.iter().map(|entry| format!("./{}", entry.name)).collect();
-    let there = run(prefix, CONTENT, &old.path, &[]).await?;
+    let there = run_in(prefix, CONTENT, &old.path, None, &[]).await?;
     let mut files = Vec::new();
-    for name in names(&there).into_iter().filter(|name| named.contains(name) && name != "./manifest.json") {
+    for name in split_names(&there).into_iter().filter(|name| named.contains(name) && name != "./manifest.json") {
         files.extend_from_slice(name.as_bytes());
         files.push(0);
     }
-    run(prefix, REMOVE, &old.path, &files).await.map(drop)
+    run_in(prefix, REMOVE, &old.path, Some(&old.manifest_sha256), &files).await.map(drop)
 }
 
-/// Names with a NUL behind each. What is no text was not written by a manifest.
-fn names(text: &[u8]) -> Vec<String> {
+/// Splits names with a NUL behind each. A name that is no text was not written by a manifest.
+fn split_names(text: &[u8]) -> Vec<String> {
     let parts = text.split(|byte| *byte == 0).filter(|part| !part.is_empty());
     parts.filter_map(|part| String::from_utf8(part.to_vec()).ok()).collect()
 }
 
-/// Runs a script about a directory as the job's user.
-async fn run(prefix: &[String], script: &str, directory: &Path, input: &[u8]) -> Result<Vec<u8>, String> {
-    let mut words = prefix.to_vec();
-    words.extend(["/bin/sh", "-c", script, "prune"].map(String::from));
-    let running = async {
-        let mut child = Command::new(&words[0])
-            .args(&words[1..])
-            .arg(directory)
-            .env_clear()
-            .env("PATH", "/usr/bin:/bin")
-            .env("LC_ALL", "C")
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()?;
-        if let Some(mut stdin) = child.stdin.take() {
-            // A script that does not read has ended: its exit status says why.
-            let _ended = stdin.write_all(input).await;
-        }
-        child.wait_with_output().await
-    };
-    let late = || format!("the file system did not answer within {} s", PATIENCE.as_secs());
-    let output = tokio::time::timeout(PATIENCE, running).await.map_err(|_| late())?;
-    let output = output.map_err(|error| format!("looking at {}: {error}", directory.display()))?;
+/// Runs a script about a directory as the job's user, and returns what it prints.
+async fn run_in(
+    prefix: &[String],
+    script: &str,
+    directory: &Path,
+    argument: Option<&str>,
+    input: &[u8],
+) -> Result<Vec<u8>, String> {
+    let arguments: Vec<&OsStr> = [directory.as_os_str()].into_iter().chain(argument.map(OsStr::new)).collect();
+    let output = run_script(prefix, script, &arguments, input, PATIENCE).await;
+    let output = output.map_err(|why| format!("looking at {}: {why}", directory.display()))?;
     if output.status.success() {
         return Ok(output.stdout);
     }
@@ -202,24 +178,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::node::tests::fixture;
-
-    struct Scratch {
-        site: Site,
-        order: LaunchOrder,
-        job: PathBuf,
-        _dir: tempfile::TempDir,
-    }
-
-    fn scratch() -> Scratch {
-        let dir = tempfile::tempdir().unwrap();
-        let site = fixture::site(&dir.path().join("agent"));
-        let order = fixture::order(&site.inventory.now(), 2, "true");
-        let job = dir.path().join(order.job.to_string());
-        fs::create_dir_all(&job).unwrap();
-        let order = LaunchOrder { checkpoint_dir: job.display().to_string(), ..order };
-        Scratch { site, order, job, _dir: dir }
-    }
+    use crate::checkpoints::tests::{Scratch, make_scratch};
 
     impl Scratch {
         /// A complete checkpoint with two files, one of them below a directory.
@@ -257,7 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_newest_stay_with_the_committed_one_and_older_ones_go_with_their_directories() {
-        let scratch = scratch();
+        let scratch = make_scratch();
         let old: Vec<_> =
             [(1, 10), (1, 20), (2, 30), (2, 40)].map(|(generation, seen)| scratch.save(generation, seen)).into();
         // Offered since, and not committed yet.
@@ -272,8 +231,27 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_checkpoint_that_came_in_the_place_of_another_stays_and_the_others_go() {
+        let scratch = make_scratch();
+        let [replaced, old] = [scratch.save(1, 10), scratch.save(1, 20)];
+        let committed = scratch.save(2, 30);
+        let prefix = scratch.site.users.prefix(None);
+        let found = find_checkpoints(&prefix, &scratch.job, scratch.order.job).await.unwrap();
+        let newer = scratch.save(2, 40);
+        fs::remove_dir_all(&replaced.path).unwrap();
+        fs::rename(&newer.path, &replaced.path).unwrap();
+        let keep = NonZeroU32::MIN;
+        for one in older_than_kept(found, &committed, keep) {
+            let removed = remove_checkpoint(&prefix, &one).await;
+            assert_eq!(removed.is_ok(), one.path == Path::new(&old.path), "{removed:?}");
+        }
+        assert!(exists(&replaced) && Path::new(&replaced.path).join("model.pt").exists(), "it is the newer one");
+        assert!(!exists(&old) && exists(&committed));
+    }
+
+    #[tokio::test]
     async fn without_the_committed_one_nothing_is_removed() {
-        let scratch = scratch();
+        let scratch = make_scratch();
         let (old, committed) = (scratch.save(1, 10), scratch.save(2, 20));
         let another = CheckpointRef { manifest_sha256: "00".into(), ..committed.clone() };
         assert_eq!(scratch.prune(&another, 1).await, Ok(0));
@@ -282,7 +260,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_the_job_has_not_written_as_a_checkpoint_stays() {
-        let scratch = scratch();
+        let scratch = make_scratch();
         let other = JobId(uuid::Uuid::from_u128(99));
         let foreign = scratch.save_as(other, 1, 5);
         let (noted, linked) = (scratch.save(1, 10), scratch.save(1, 11));

@@ -2,27 +2,12 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use headway_types::{CheckpointRef, Generation, JobId, Sequences};
-use serde::Deserialize;
+use headway_types::{CheckpointRef, Generation, JobId};
 use sha2::{Digest, Sha256};
 
 use super::message::CheckpointLine;
+use crate::manifest::{Manifest, ManifestFile};
 use crate::view::View;
-
-#[derive(Deserialize)]
-struct Manifest {
-    job: JobId,
-    generation: Generation,
-    step: u64,
-    samples_seen: Sequences,
-    files: Vec<Entry>,
-}
-
-#[derive(Deserialize)]
-struct Entry {
-    name: String,
-    bytes: u64,
-}
 
 /// Accepts an offer that lies below `home`, whose manifest is the one named and says the same, and whose files have
 /// their size. Their contents are checked by who resumes: hashing terabytes here would hold up training.
@@ -49,7 +34,8 @@ pub(super) async fn verify(
     if (manifest.job, manifest.generation, manifest.step, manifest.samples_seen) != said {
         return Err(format!("the manifest in {} is of another checkpoint than was said", offer.path));
     }
-    let plain = |entry: &Entry| Path::new(&entry.name).components().all(|part| matches!(part, Component::Normal(_)));
+    let plain =
+        |entry: &ManifestFile| Path::new(&entry.name).components().all(|part| matches!(part, Component::Normal(_)));
     if let Some(entry) = manifest.files.iter().find(|entry| !plain(entry)) {
         return Err(format!("{} is not below {}", entry.name, offer.path));
     }

@@ -200,7 +200,9 @@ impl Engine {
                     self.try_beside(id, node);
                 }
             }
-        } else if let (Blame::Job, Some((node, Incident::NotStarted(_)))) = (blame, place) {
+        } else if let Some((node, Incident::NotStarted(_))) = place
+            && (blame == Blame::Job || full_disk)
+        {
             // What keeps it from starting on one node it may not meet on another, whosever fault it is.
             self.try_beside(id, node);
         }

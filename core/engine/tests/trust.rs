@@ -82,6 +82,18 @@ fn a_full_checkpoint_root_that_all_nodes_share_costs_no_node_and_no_job() {
     assert_eq!([standing(&cluster, 0), standing(&cluster, 1)], ["good"; 2]);
 }
 
+#[test]
+fn a_job_that_meets_a_full_checkpoint_root_on_one_node_is_tried_on_another() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    let job = cluster.submit(rigid("one", 4));
+    let full = cluster.nodes_of(job)[0];
+    let fault = Fault { full_disk: true, ..Fault::of_infrastructure("/ckpt: No space left on device") };
+    cluster.group(full, job, not_started(fault));
+    cluster.pass_beating(30.0, &[0, 1]);
+    assert_eq!(cluster.nodes_of(job), [1 - full], "{:#?}", cluster.messages);
+    assert_eq!(standing(&cluster, full), "good");
+}
+
 /// Jobs of two owners that start on the same node, beside another that is free.
 fn two_owners() -> (Cluster, JobId, JobId, u64) {
     let mut cluster = Cluster::new(&[4, 4]);

@@ -53,7 +53,13 @@ pub(crate) fn due_waits(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<
 /// Settles after which wait each job is due, and promises the first due job that finds no room the earliest moment at
 /// which enough comes free.
 pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
-    round.due_after = waits_until_due(round, options);
+    let in_front = work_in_front(round, options);
+    round.due_after = waits_until_due(round, &in_front);
+    round.newly_ahead = in_front
+        .into_iter()
+        .filter(|(of, _)| of.job.current.is_none() && of.job.claim.ahead.is_none())
+        .map(|(of, in_front)| (of.job.job, in_front))
+        .collect();
     let Some((job, promise)) = first_without_room(round, options) else { return };
     round.promised = Some((job, promise.after));
     let first = round.rows.promise(job, &promise.wanted);
@@ -76,28 +82,18 @@ pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
 
 /// Returns the wait after which each job is due: `backlog_share` of the time that the work that was in front of it when it
 /// began to wait takes all GPUs.
-fn waits_until_due(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
+fn waits_until_due(round: &Round<'_>, in_front: &[(&Options<'_>, Seconds)]) -> BTreeMap<JobId, Seconds> {
     let policy = &round.input.policy;
     let Some(patience) = policy.patience() else { return BTreeMap::new() };
-    let wait = |of: &Options<'_>, in_front: Seconds| {
-        let ahead = of.job.claim.ahead.unwrap_or(in_front);
-        Seconds((policy.backlog_share * ahead.0).clamp(patience.0, MOST_DUE * patience.0))
+    let wait = |(of, in_front): &(&Options<'_>, Seconds)| {
+        let ahead = of.job.claim.ahead.unwrap_or(*in_front);
+        (of.job.job, Seconds((policy.backlog_share * ahead.0).clamp(patience.0, MOST_DUE * patience.0)))
     };
-    work_in_front(round, options).map(|(of, in_front)| (of.job.job, wait(of, in_front))).collect()
-}
-
-/// Returns what is in front of the jobs that wait and have not been seen by a round before.
-pub(crate) fn newly_ahead(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
-    let is_new = |of: &Options<'_>| of.job.current.is_none() && of.job.claim.ahead.is_none();
-    let new = work_in_front(round, options).filter(|(of, _)| is_new(of));
-    new.map(|(of, in_front)| (of.job.job, in_front)).collect()
+    in_front.iter().map(wait).collect()
 }
 
 /// Returns for each job how long the work of those in front of it takes all GPUs.
-fn work_in_front<'a, 'o>(
-    round: &Round<'_>,
-    options: &'o [Options<'a>],
-) -> impl Iterator<Item = (&'o Options<'a>, Seconds)> {
+fn work_in_front<'a, 'o>(round: &Round<'_>, options: &'o [Options<'a>]) -> Vec<(&'o Options<'a>, Seconds)> {
     let open = round.cluster.nodes.iter().filter(|node| !node.draining);
     let gpus = open.map(|node| node.gpus.len()).sum::<usize>().max(1) as f64;
     let since = |of: &Options<'_>| of.job.claim.waited.0 + of.job.claim.ran.0;
@@ -107,7 +103,7 @@ fn work_in_front<'a, 'o>(
         since(b).total_cmp(&since(a)).then(submitted).then(a.job.job.cmp(&b.job.job))
     });
     let mut in_front = 0.0;
-    order.into_iter().map(move |of| {
+    let measure = |of: &'o Options<'a>| {
         let before = Seconds(in_front / gpus);
         // A job that has run since it waited was counted then. One that fits no node will never be worked on.
         let is_in_front = of.job.current.is_none() && of.job.claim.ran.0 <= 0.0 && of.obstacle.is_none();
@@ -115,7 +111,8 @@ fn work_in_front<'a, 'o>(
             in_front += urgency::work(of);
         }
         (of, before)
-    })
+    };
+    order.into_iter().map(measure).collect()
 }
 
 /// Jobs that may be stopped for a peer: they have had their turn, will not end within another, and lose little by it.

@@ -2,11 +2,12 @@
 //! nodes come at once; one query each would keep all connections to the database busy, and people would wait behind them.
 
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Mutex, oneshot};
 
-use crate::store::StoreError;
+use crate::store::{ANSWER_TIME, StoreError, within};
 
 /// Keys of one query.
 const MOST: usize = 500;
@@ -16,6 +17,8 @@ pub(super) struct Lookups<K, V> {
     waiting: Arc<StdMutex<Vec<Lookup<K, V>>>>,
     /// One query at a time.
     turn: Arc<Mutex<()>>,
+    /// How long a query may take.
+    time: Duration,
 }
 
 struct Lookup<K, V> {
@@ -25,13 +28,13 @@ struct Lookup<K, V> {
 
 impl<K, V> Clone for Lookups<K, V> {
     fn clone(&self) -> Self {
-        Self { waiting: Arc::clone(&self.waiting), turn: Arc::clone(&self.turn) }
+        Self { waiting: Arc::clone(&self.waiting), turn: Arc::clone(&self.turn), time: self.time }
     }
 }
 
 impl<K, V> Default for Lookups<K, V> {
     fn default() -> Self {
-        Self { waiting: Arc::default(), turn: Arc::default() }
+        Self { waiting: Arc::default(), turn: Arc::default(), time: ANSWER_TIME }
     }
 }
 
@@ -46,7 +49,7 @@ impl<K: Send + 'static, V: Send + 'static> Lookups<K, V> {
         let (answer, mut answered) = oneshot::channel();
         self.waiting().push(Lookup { key, answer });
         loop {
-            let _turn = self.turn.lock().await;
+            let turn = Arc::clone(&self.turn).lock_owned().await;
             match answered.try_recv() {
                 Ok(value) => return Ok(value),
                 // The query that it was part of has failed.
@@ -55,16 +58,23 @@ impl<K: Send + 'static, V: Send + 'static> Lookups<K, V> {
             }
             let (keys, answers): (Vec<K>, Vec<_>) =
                 self.take_batch().into_iter().map(|lookup| (lookup.key, lookup.answer)).unzip();
-            let asked = query(keys);
-            // A task of its own: others wait for its answers, whatever becomes of this session.
+            let asked = within(self.time, query(keys));
+            // A task of its own, which keeps the turn: others wait for its answers, whatever becomes of this session.
             let batch = tokio::spawn(async move {
-                for (value, answer) in asked.await?.into_iter().zip(answers) {
-                    // Who has gone away needs none.
-                    let _ = answer.send(value);
+                let _turn = turn;
+                match asked.await {
+                    Ok(values) => {
+                        for (value, answer) in values.into_iter().zip(answers) {
+                            // A session that has gone away needs no answer.
+                            let _ = answer.send(value);
+                        }
+                    }
+                    // The answers are dropped, which tells all of this batch.
+                    Err(error) => tracing::warn!(%error, "credentials of agents were not looked up"),
                 }
-                Ok(())
             });
-            batch.await.unwrap_or(Err(StoreError::Unanswered))?;
+            // A session beyond the batch waits for its own turn, whatever became of this one.
+            let _ended = batch.await;
         }
     }
 
@@ -124,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_goes_away_takes_no_answer_from_others_and_a_failed_query_is_told_to_all_of_it() {
-        let lookups = Lookups::<usize, usize>::default();
+        let lookups = Lookups::<usize, usize> { time: Duration::from_millis(50), ..Lookups::default() };
         let gone = lookups.clone();
         let never = tokio::spawn(async move { gone.look_up(1, |_| std::future::pending()).await });
         while lookups.turn.try_lock().is_ok() {
@@ -138,5 +148,42 @@ mod tests {
         let failed = lookups.look_up(3, |_| async { Err(StoreError::Unanswered) }).await;
         assert!(matches!(failed, Err(StoreError::Unanswered)));
         assert_eq!(lookups.look_up(4, |keys| async move { Ok(keys) }).await.unwrap(), 4);
+    }
+
+    #[tokio::test]
+    async fn others_of_a_batch_wait_for_its_query_when_the_session_that_asked_has_gone() {
+        let (lookups, queries) = (Lookups::<usize, usize>::default(), Arc::new(AtomicUsize::new(0)));
+        let gate = Arc::new(Semaphore::new(0));
+        let ask = |key: usize| {
+            let (lookups, queries, gate) = (lookups.clone(), Arc::clone(&queries), Arc::clone(&gate));
+            tokio::spawn(async move {
+                let query = |keys: Vec<usize>| {
+                    queries.fetch_add(1, Ordering::Relaxed);
+                    let gate = Arc::clone(&gate);
+                    async move {
+                        gate.acquire().await.unwrap().forget();
+                        Ok(keys)
+                    }
+                };
+                lookups.look_up(key, query).await
+            })
+        };
+        // The first two wait together for a turn; the first to have it asks for both, and goes.
+        let held = Arc::clone(&lookups.turn).lock_owned().await;
+        let (asks, other) = (ask(1), ask(2));
+        while lookups.waiting().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        drop(held);
+        while queries.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+        asks.abort();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        gate.add_permits(1);
+        assert_eq!(other.await.unwrap().unwrap(), 2);
+        assert_eq!(queries.load(Ordering::Relaxed), 1, "nobody asks again for what is being asked");
     }
 }

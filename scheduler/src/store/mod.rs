@@ -107,7 +107,7 @@ const WRITE_TIMEOUT: &str = "15s";
 const SHORT_WRITE_TIMEOUT: &str = "3s";
 
 /// What a server asks on its own behalf is waited for so long. Longer than a reader may take, and to come by a connection.
-const ANSWER_TIME: Duration = Duration::from_secs(30);
+pub const ANSWER_TIME: Duration = Duration::from_secs(30);
 /// The same of reading all that a leader needs.
 const LOADING_TIME: Duration = Duration::from_secs(120);
 

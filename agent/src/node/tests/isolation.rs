@@ -275,7 +275,7 @@ async fn a_foreign_checkpoint_directory_that_cannot_be_replaced_is_nobodys_fault
 const SAVES: &str = r#"for n in 1 2; do
     at=$HEADWAY_CHECKPOINT_DIR/g1/step-$n
     mkdir $at && echo x >$at/model.pt
-    printf '{{"job":"%s","generation":1,"step":%d,"samples_seen":%d,"files":[{{"name":"model.pt"}}]}}' \
+    printf '{{"job":"%s","generation":1,"step":%d,"samples_seen":%d,"files":[{{"name":"model.pt","bytes":2}}]}}' \
         $HEADWAY_JOB_ID $n $n >$at/manifest.json
 done"#;
 
@@ -297,7 +297,7 @@ async fn older_checkpoints_and_empty_directories_of_a_user_are_removed() {
     eventually(|| (!home.join("step-1").exists()).then_some(())).await;
     assert!(home.join("step-2/model.pt").exists());
 
-    // What is saved keeps the directory of its job, and a job that has saved nothing leaves none.
+    // A saved file keeps the directory of its job, and a job that has saved nothing leaves none.
     two.agent.command(AgentCommand::Forget { job, generation }).await;
     let empty = two.order(2, "daemon", "mkdir $HEADWAY_CHECKPOINT_DIR/g1/.step-000000001");
     assert_eq!(two.run(&empty).await.0, GroupOutcome::Succeeded);

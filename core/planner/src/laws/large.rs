@@ -79,8 +79,9 @@ fn what_was_in_front_of_a_job_when_it_came_decides_for_as_long_as_it_waits() {
     input.jobs = vec![rigid(1, 8), rigid(2, 8)];
     input.jobs[0].bounds.time_left = Some(Seconds(2.0 * HOUR));
     input.jobs[0].claim.waited = Seconds(10.0);
+    input.jobs[1].bounds.time_left = Some(Seconds(3.0 * HOUR));
     let first = planned(&input);
-    assert_eq!(first.report.ahead[&job_id(2)], Seconds(2.0 * HOUR));
+    assert_eq!(first.report.ahead, [(job_id(2), Seconds(2.0 * HOUR))].into(), "the first starts");
     let mut next = after(&input, &first);
     for job in &mut next.jobs {
         job.claim.ahead = first.report.ahead.get(&job.job).copied();

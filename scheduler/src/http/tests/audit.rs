@@ -420,6 +420,28 @@ async fn no_line_is_pruned_that_is_young_or_changed_or_the_last() {
         let refused = sqlx::query(forbidden).execute(&mut connection).await.unwrap_err();
         assert!(refused.to_string().contains("append-only"), "{forbidden}: {refused}");
     }
+    // A young line cannot be given the seal of an old one: neither its moment nor the position of a pruned one.
+    const SEAL: &str = "INSERT INTO audit_seals (position, audit_id, previous_hash, hash, sealed_at)
+        SELECT $1, audit_id + 1000000, previous_hash, hash, '2000-01-01' FROM audit_seals ORDER BY position DESC LIMIT 1";
+    let refused = sqlx::query(SEAL).bind(1_i64).execute(&mut connection).await.unwrap_err();
+    assert!(refused.to_string().contains("the audit begins after position 1"), "{refused}");
+    let mut forging = sqlx::Connection::begin(&mut connection).await.unwrap();
+    sqlx::query(SEAL).bind(100_i64).execute(&mut *forging).await.unwrap();
+    let dated = "SELECT sealed_at = now() FROM audit_seals WHERE position = 100";
+    assert!(sqlx::query_scalar::<_, bool>(dated).fetch_one(&mut *forging).await.unwrap(), "by the database");
+    forging.rollback().await.unwrap();
+    // A role that may not add to the audit may not prune it. The role is gone with the transaction.
+    let mut outsider = sqlx::Connection::begin(&mut connection).await.unwrap();
+    for line in [
+        "CREATE ROLE headway_nobody",
+        "GRANT EXECUTE ON FUNCTION prune_audit TO headway_nobody",
+        "SET LOCAL SESSION AUTHORIZATION headway_nobody",
+    ] {
+        sqlx::query(line).execute(&mut *outsider).await.unwrap();
+    }
+    let refused = sqlx::query("SELECT prune_audit(6, now())").execute(&mut *outsider).await.unwrap_err();
+    assert!(refused.to_string().contains("only a role that adds to the audit"), "{refused}");
+    outsider.rollback().await.unwrap();
     age(&served, 6, 366).await;
     tamper(
         &served,

@@ -196,7 +196,7 @@ function LinePanel({ id, onClose }: { id: number; onClose: () => void }) {
       asked={line}
       everySeconds={Number.POSITIVE_INFINITY}
     >
-      {(found) => (found ? <Line line={found} /> : <Empty>The audit has no line {id}. Lines are never removed: the number is wrong.</Empty>)}
+      {(found) => (found ? <Line line={found} /> : <Empty>The audit has no line {id}. Either the number is wrong, or the line is older than the server keeps them (--audit-days).</Empty>)}
     </Panel>
   );
 }
