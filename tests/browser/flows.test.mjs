@@ -67,7 +67,7 @@ test("a link with a token leaves none in the address, and lists follow what happ
 
 test("keys go from page to page, and find a job by its name", async () => {
   const { page } = await see();
-  for (const [key, id] of [["q", "queue"], ["c", "cluster"], ["g", "goodput"], ["p", "plan"], ["t", "timeline"], ["e", "events"], ["r", "reports"], ["s", "settings"], ["j", "jobs"], ["o", "overview"]]) {
+  for (const [key, id] of [["q", "queue"], ["c", "cluster"], ["n", "reservations"], ["g", "goodput"], ["p", "plan"], ["t", "timeline"], ["e", "events"], ["r", "reports"], ["s", "settings"], ["j", "jobs"], ["o", "overview"]]) {
     await page.keyboard.press("g");
     await page.keyboard.press(key);
     await page.getByTestId(`page-${id}`).waitFor();
@@ -126,14 +126,14 @@ test("a past moment is seen on every page, and nothing is done there", async () 
     await page.getByTestId(`page-${id}`).waitFor();
     await page.waitForFunction(() => document.querySelectorAll("[data-loading]").length === 0);
     await page.getByTestId("past").waitFor();
-    const deeds = /^(Apply as edit|Hold|Release|Cancel.*|Drain|Undrain|Cordon|Approve|Edit.*|Checkpoint.*)$/;
+    const deeds = /^(Apply as edit|Hold|Release|Cancel.*|Drain|Undrain|Cordon|Approve|Edit.*|Checkpoint.*|Reserve.*|End now)$/;
     assert.equal(await page.locator("#page").getByRole("button", { name: deeds }).count(), 0, id);
   };
   for (const name of ["Queue", "Jobs", "Cluster", "Goodput", "Plan", "Timeline", "Events", "Reports", "Settings", "Overview"]) {
     await page.getByRole("navigation", { name: "Pages" }).getByRole("link", { name, exact: true }).click();
     await settled(name.toLowerCase());
   }
-  for (const [url, id] of [[`/queue?job=${large.id}`, "queue"], [`/jobs/${large.id}?tab=goodput`, "job"], [`/nodes/${node.id}?`, "node"]]) {
+  for (const [url, id] of [["/reservations?", "reservations"], [`/queue?job=${large.id}`, "queue"], [`/jobs/${large.id}?tab=goodput`, "job"], [`/nodes/${node.id}?`, "node"]]) {
     await page.goto(`${cluster.url}${url}&at=${at}`);
     await settled(id);
   }
@@ -206,7 +206,7 @@ test("charts share the cursor that keys move, and what happened leads to its eve
 test("every name leads somewhere, and no link is dead", async () => {
   const { page, complaints } = await see();
   const seen = new Set();
-  const next = ["/", "/queue", "/jobs", "/cluster", "/goodput", "/plan", "/timeline", "/events", "/reports", "/settings", `/jobs/${large.id}`];
+  const next = ["/", "/queue", "/jobs", "/cluster", "/reservations", "/goodput", "/plan", "/timeline", "/events", "/reports", "/settings", `/jobs/${large.id}`];
   while (next.length > 0 && seen.size < 40) {
     const url = next.shift();
     const shape = url.split("?")[0];

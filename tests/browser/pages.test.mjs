@@ -90,7 +90,8 @@ const KEPT = 0.9;
 
 /** Of a picture. */
 function nameOf(url, id) {
-  return url.includes("?job=") ? "explain" : id;
+  const [, part] = /\?(job|reservation|as)=/.exec(url) ?? [];
+  return { job: "explain", reservation: "reservation", as: "cluster-table" }[part] ?? id;
 }
 
 /** Pages that need neither a job nor more than the nodes of every cluster. */
@@ -100,6 +101,7 @@ const ALWAYS = [
   ["/jobs", "jobs"],
   ["/plan", "plan"],
   ["/cluster", "cluster"],
+  ["/reservations", "reservations"],
   ["/goodput", "goodput"],
   ["/timeline", "timeline"],
   ["/events", "events"],
@@ -132,7 +134,10 @@ describe("of a cluster at work", () => {
     const { items } = await cluster.get("/api/v1/jobs?state=running");
     const waiting = (await cluster.get("/api/v1/jobs?state=queued")).items[0];
     const node = (await cluster.get("/api/v1/nodes")).items[0];
-    pages = [...ALWAYS, [`/jobs/${items[0].id}`, "job"], [`/nodes/${node.id}`, "node"]];
+    // Far ahead, so that it closes no node.
+    const from = new Date(Date.now() + 10 * 86_400_000).toISOString();
+    await cluster.post("/api/v1/reservations", { name: "conference-demo", nodes: [node.name], from, duration_seconds: 7_200, users: ["ada"] });
+    pages = [...ALWAYS, ["/cluster?as=table", "cluster"], [`/jobs/${items[0].id}`, "job"], [`/nodes/${node.id}`, "node"], ["/reservations?reservation=conference-demo", "reservations"]];
     if (waiting) pages.push([`/queue?job=${waiting.id}`, "queue"]);
   });
 

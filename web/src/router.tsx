@@ -64,9 +64,16 @@ const cluster = createRoute({
   validateSearch: v.object({
     by: among(["job", "activity", "utilisation", "health"]),
     as: among(["map", "table"]),
-    ...{ q: text, type: text, job: text, health: text, node: text, sort: text },
+    ...{ q: text, type: text, job: text, health: text, reservation: text, node: text, sort: text },
   }),
   component: lazyRouteComponent(() => import("./pages/cluster/ClusterPage")),
+});
+const reservations = createRoute({
+  getParentRoute: () => root,
+  path: "/reservations",
+  // `reservation`: the name or id of the one that is open.
+  validateSearch: v.object({ phase: among(["active", "upcoming"]), q: text, reservation: text, sort: text }),
+  component: lazyRouteComponent(() => import("./pages/reservations/ReservationsPage")),
 });
 const node = createRoute({
   getParentRoute: () => root,
@@ -110,7 +117,7 @@ const settings = createRoute({
 
 const routeTree = root.addChildren([
   ...[overview, queue, jobs, job, plan, cluster],
-  ...[node, goodput, timeline, events, reports, settings],
+  ...[reservations, node, goodput, timeline, events, reports, settings],
 ]);
 
 export const router = createRouter({ routeTree, defaultPreload: "intent", scrollRestoration: true });

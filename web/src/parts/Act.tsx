@@ -32,6 +32,8 @@ interface Props<T> {
   children?: ReactNode;
   /** Has to be typed before: for what cannot be undone. */
   typed?: string;
+  /** The request takes no reason. */
+  withoutReason?: boolean;
   /** A key of the keyboard that opens it, told in the button's title. */
   hotkey?: string;
   disabled?: string | undefined;
@@ -68,7 +70,7 @@ function useHotkey(key: string | undefined, on: boolean, act: () => void) {
   });
 }
 
-function Dialog<T>({ title, danger, label, request, effect, children, typed, onDone, onClose }: Props<T> & { onClose: () => void }) {
+function Dialog<T>({ title, danger, label, request, effect, children, typed, withoutReason, onDone, onClose }: Props<T> & { onClose: () => void }) {
   const queries = useQueryClient();
   const [key] = useState(() => crypto.randomUUID());
   const [reason, setReason] = useState("");
@@ -106,7 +108,7 @@ function Dialog<T>({ title, danger, label, request, effect, children, typed, onD
   // A dry run that is refused says what the request itself would say.
   const refused = foreseen.error instanceof ApiError;
   return (
-    <Modal opened onClose={onClose} title={title} centered size="md">
+    <Modal opened onClose={onClose} title={title} centered size="md" closeButtonProps={{ "aria-label": "Close" }}>
       <form
         className="stack"
         onSubmit={(event) => {
@@ -132,18 +134,20 @@ function Dialog<T>({ title, danger, label, request, effect, children, typed, onD
             <input className="field" value={word} onChange={(event) => setWord(event.target.value)} autoComplete="off" />
           </label>
         )}
-        <label className="stack" htmlFor={field}>
-          Reason, for the audit
-          <input
-            id={field}
-            className="field"
-            value={reason}
-            maxLength={500}
-            data-autofocus
-            onChange={(event) => setReason(event.target.value)}
-            placeholder="optional"
-          />
-        </label>
+        {!withoutReason && (
+          <label className="stack" htmlFor={field}>
+            Reason, for the audit
+            <input
+              id={field}
+              className="field"
+              value={reason}
+              maxLength={500}
+              data-autofocus
+              onChange={(event) => setReason(event.target.value)}
+              placeholder="optional"
+            />
+          </label>
+        )}
         {error && <Failed error={error} />}
         <div className="row">
           <span className="space" />

@@ -16,6 +16,7 @@ const SHOWN: Record<string, Shown> = {
   idle_no_demand: { glyph: "○", tone: "muted", word: "idle, no demand", means: "free, and no job waits for GPUs" },
   idle_waiting: { glyph: "○", tone: "warn", word: "idle, jobs wait", means: "free although jobs wait: too few, too scattered, or a round is under way" },
   withheld: { glyph: "‖", tone: "muted", word: "withheld", means: "free, but nothing new may start on its node" },
+  reserved: { glyph: "▣", tone: "warn", word: "reserved", means: "free, but its node is reserved" },
   unreachable: { glyph: "✕", tone: "bad", word: "out of contact", means: "its node does not answer, and no job holds it" },
   broken: { glyph: "!", tone: "bad", word: "broken", means: "must not be granted" },
   not_held: { glyph: "○", tone: "muted", word: "not held", means: "no job held it; why is not kept" },

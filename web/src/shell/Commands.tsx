@@ -7,6 +7,7 @@ import { useNavigate } from "@tanstack/react-router";
 import { type KeyboardEvent, useId, useMemo, useState } from "react";
 import { type NodeList, api, unwrap } from "../api/client";
 import { useJobList } from "../api/queries";
+import { useReservations } from "../api/reservations";
 import { State } from "../parts/State";
 import { PAGES } from "./pages";
 
@@ -33,6 +34,8 @@ export function Commands({ onClose, onHelp }: { onClose: () => void; onHelp: () 
     staleTime: 30_000,
   });
 
+  const reservations = useReservations();
+
   const choices = useMemo<Choice[]>(() => {
     const wanted = text.trim().toLowerCase();
     const fits = (name: string) => name.toLowerCase().includes(wanted);
@@ -57,9 +60,15 @@ export function Commands({ onClose, onHelp }: { onClose: () => void; onHelp: () 
         label: node.name,
         go: () => void navigate({ to: "/nodes/$node", params: { node: node.id }, search: {} }),
       })),
+      ...(wanted ? (reservations.data?.items ?? []).filter((one) => fits(one.name)) : []).slice(0, MOST_NODES).map((one) => ({
+        key: one.id,
+        kind: "reservation",
+        label: one.name,
+        go: () => void navigate({ to: "/reservations", search: { reservation: one.name } }),
+      })),
       ...[{ key: "help", kind: "help", label: "Keys", go: onHelp }].filter((one) => fits(one.label)),
     ];
-  }, [text, jobs.data, nodes.data, navigate, onHelp]);
+  }, [text, jobs.data, nodes.data, reservations.data, navigate, onHelp]);
 
   const chosen = Math.min(at, Math.max(choices.length - 1, 0));
   const take = (choice: Choice | undefined) => {

@@ -23,7 +23,7 @@ export function Rail({ waiting }: { waiting: number }) {
           <svg viewBox="0 0 20 20" width="20" height="20" aria-hidden>
             <path d={page.icon} fill="currentColor" />
           </svg>
-          <span className="rail-name">{page.name}</span>
+          <span className="rail-name">{page.short ?? page.name}</span>
           {page.to === "/plan" && waiting > 0 && <span className="rail-count">{waiting}</span>}
         </Link>
       ))}

@@ -3,16 +3,18 @@
 import { useMediaQuery } from "@mantine/hooks";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
+import { useActiveIds, useOrderedReservations, useReservationsByNode } from "../../api/reservations";
 import { count } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { commandOf, queryOf } from "../../lib/commands";
+import type { Phase, Reservation, ReservationsByNode } from "../../lib/reservation";
 import { type Asked, Empty, Failed, Loading, Panel } from "../../parts/Panel";
 import { Filters } from "./Filters";
 import { FreeBlocks } from "./FreeBlocks";
 import { MapView } from "./MapView";
 import { NodeTable } from "./NodeTable";
 import { fit } from "./filter";
-import type { Fleet } from "./fleet";
+import { type Fleet, withReserved } from "./fleet";
 import { everySeconds, useFleet, useRoom } from "./queries";
 import { type Change, type ClusterSearch, useClusterSearch } from "./search";
 import "./cluster.css";
@@ -74,9 +76,16 @@ interface ShownProps {
   change: Change;
 }
 
-function Shown({ asked, fleet, search, change }: ShownProps) {
-  const { q, type, job, health, at } = search;
-  const admitted = useMemo(() => fit(fleet, { q, type, job, health }), [fleet, q, type, job, health]);
+function Shown({ asked, fleet: whole, search, change }: ShownProps) {
+  const { q, type, job, health, reservation, at } = search;
+  const reservations = useOrderedReservations(at);
+  const reserved = useReservationsByNode(at);
+  const active = useActiveIds(reservations);
+  const fleet = useMemo(() => withReserved(whole, nodesOf(reservations, "now", active) ?? new Set()), [whole, reservations, active]);
+  const phases = useMemo(() => phasesOf(reserved, active), [reserved, active]);
+  // Of a past moment no reservation is known, so that none can filter.
+  const among = useMemo(() => (at ? undefined : nodesOf(reservations, reservation, active)), [at, reservations, reservation, active]);
+  const admitted = useMemo(() => fit(fleet, { q, type, job, health, among }), [fleet, q, type, job, health, among]);
   const narrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false });
   const table = narrow || search.as === "table";
   const room = useRoom();
@@ -84,7 +93,7 @@ function Shown({ asked, fleet, search, change }: ShownProps) {
   return (
     <>
       <div className="row cluster-head">
-        <Filters fleet={fleet} fit={admitted} search={search} change={change} />
+        <Filters fleet={fleet} fit={admitted} search={search} reservations={reservations} change={change} />
         <span className="space" />
         {!narrow && (
           <span className="row" role="group" aria-label="Shown as">
@@ -103,6 +112,7 @@ function Shown({ asked, fleet, search, change }: ShownProps) {
               <NodeTable
                 fleet={fleet}
                 fit={admitted}
+                reservations={reserved}
                 sort={search.sort}
                 onSort={(sort) => change({ sort })}
                 onOpen={(node) => void navigate({ to: "/nodes/$node", params: { node }, search: (before) => ({ at: before.at }) })}
@@ -111,7 +121,7 @@ function Shown({ asked, fleet, search, change }: ShownProps) {
             )}
           </Panel>
         ) : (
-          <MapView asked={asked} fleet={fleet} fit={admitted} search={search} change={change} />
+          <MapView asked={asked} fleet={fleet} fit={admitted} search={search} change={change} reservations={reserved} phases={phases} />
         )}
         {at ? (
           <p className="muted cluster-whole">
@@ -123,4 +133,18 @@ function Shown({ asked, fleet, search, change }: ShownProps) {
       </div>
     </>
   );
+}
+
+/** Names of the nodes that a filter leaves: `now`, `later`, or the id of a reservation. `active`: ids of those that are active. */
+function nodesOf(reservations: readonly Reservation[], filter: string | undefined, active: string): ReadonlySet<string> | undefined {
+  if (!filter) return undefined;
+  const now = new Set(active.split(" "));
+  const fits = ({ id }: Reservation) => (filter === "now" ? now.has(id) : filter === "later" ? !now.has(id) : id === filter);
+  return new Set(reservations.filter(fits).flatMap((one) => one.nodes));
+}
+
+/** How the map marks reserved nodes: by their next reservation. */
+function phasesOf(reserved: ReservationsByNode, active: string): ReadonlyMap<string, Phase> {
+  const now = new Set(active.split(" "));
+  return new Map([...reserved].map(([node, [next]]) => [node, next && now.has(next.id) ? "active" : "upcoming"]));
 }

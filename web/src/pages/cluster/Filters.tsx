@@ -3,6 +3,7 @@
 import { useMemo } from "react";
 import { count } from "../../lib/format";
 import { Filter } from "../../parts/Filter";
+import type { Reservation } from "../../lib/reservation";
 import { JobLink } from "../../parts/Name";
 import type { Fit } from "./filter";
 import { type Fleet, HEALTHS } from "./fleet";
@@ -13,12 +14,14 @@ interface Props {
   fleet: Fleet;
   fit: Fit | undefined;
   search: ClusterSearch;
+  /** All of the cluster. */
+  reservations: readonly Reservation[];
   change: Change;
 }
 
-export function Filters({ fleet, fit, search, change }: Props) {
+export function Filters({ fleet, fit, search, reservations, change }: Props) {
   const types = useMemo(() => [...new Set(fleet.nodes.map((node) => node.type))].sort(), [fleet]);
-  const { q, type, job, health } = search;
+  const { q, type, job, health, reservation } = search;
   const holder = job && fleet.jobs.find((one) => one.id === job);
   return (
     <div className="cluster-filters row" role="search" aria-label="Filter the cluster">
@@ -40,6 +43,27 @@ export function Filters({ fleet, fit, search, change }: Props) {
           </option>
         ))}
       </select>
+      {(reservations.length > 0 || reservation) && (
+        <select
+          className="field cluster-reservation"
+          aria-label="Reservation"
+          value={reservation ?? ""}
+          onChange={(event) => change({ reservation: event.target.value || undefined })}
+        >
+          <option value="">reserved or not</option>
+          <option value="now">▣ reserved now</option>
+          <option value="later">◷ reserved later</option>
+          {reservations.map((one) => (
+            <option key={one.id} value={one.id}>
+              {one.name}
+            </option>
+          ))}
+          {/* One that is over hides everything. */}
+          {reservation && !["now", "later"].includes(reservation) && !reservations.some((one) => one.id === reservation) && (
+            <option value={reservation}>a reservation that is over</option>
+          )}
+        </select>
+      )}
       {job && (
         <span className="cluster-chip row">
           job <JobLink id={job} name={holder ? holder.name : null} />
@@ -54,7 +78,7 @@ export function Filters({ fleet, fit, search, change }: Props) {
           : `all ${count(fleet.nodes.length)} nodes, ${count(fleet.job.length)} GPUs`}
       </span>
       {fit && (
-        <button className="link" onClick={() => change({ q: undefined, type: undefined, job: undefined, health: undefined })}>
+        <button className="link" onClick={() => change({ q: undefined, type: undefined, job: undefined, health: undefined, reservation: undefined })}>
           clear filters
         </button>
       )}

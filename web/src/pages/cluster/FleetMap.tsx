@@ -2,6 +2,8 @@
 
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useMemo, useRef, useState } from "react";
 import { count } from "../../lib/format";
+import { serverNow } from "../../lib/clock";
+import { type Phase, type ReservationsByNode, remainingTime } from "../../lib/reservation";
 import { type Size, panned, pointed, revealing, whole, zoomed } from "./camera";
 import { moved } from "./cursor";
 import type { Fleet } from "./fleet";
@@ -17,6 +19,8 @@ interface Props {
   theme: Theme;
   admitted: Uint8Array | undefined;
   shares: Float32Array | undefined;
+  reservations: ReservationsByNode;
+  phases: ReadonlyMap<string, Phase>;
   /** Id of a job: all else is dimmed. */
   lit: string | undefined;
   onLit: (job: string | undefined) => void;
@@ -37,7 +41,7 @@ const ROLLED = 500;
 const PINCHED = 100;
 
 export function FleetMap(props: Props) {
-  const { fleet, look, looks, theme, admitted, shares, lit, selected, onLit, onSelect, onOpen } = props;
+  const { fleet, look, looks, theme, admitted, shares, reservations, phases, lit, selected, onLit, onSelect, onOpen } = props;
   const drag = useRef<{ from: Spot; at: Spot; moved: boolean }>(undefined);
   const [hover, setHover] = useState<{ hit: Hit; at: Spot }>();
   const [cursor, setCursor] = useState<number>();
@@ -47,7 +51,8 @@ export function FleetMap(props: Props) {
   const job = useMemo(() => placeOf(fleet.jobs, lit), [fleet, lit]);
   const at = cursor === undefined || cursor >= fleet.job.length ? undefined : cursor;
   const shown = focused ? at : undefined;
-  const map = useMap({ fleet, look, looks, theme, admitted, pointed: { job, node: chosen, cell: shown } });
+  const lines = (node: string) => (reservations.get(node) ?? []).map((one) => `reserved for ${one.name}, ${remainingTime(one, serverNow())}`);
+  const map = useMap({ fleet, look, looks, theme, admitted, reserved: phases, pointed: { job, node: chosen, cell: shown } });
   const { box, camera, shape, layout, size, closer, go } = map;
   // Where cells are as large as they become, the window is no higher than its map.
   const most = layout?.cell === LARGEST_CELL ? Math.ceil(layout.height) + 2 : undefined;
@@ -180,11 +185,11 @@ export function FleetMap(props: Props) {
       >
         <canvas ref={map.cells} className="cluster-canvas" aria-hidden />
         <canvas ref={map.above} className="cluster-canvas" aria-hidden />
-        {hover && size && <Tip lines={told(fleet, hover.hit, shares)} at={hover.at} window={size} />}
+        {hover && size && <Tip lines={told(fleet, hover.hit, shares, lines)} at={hover.at} window={size} />}
       </div>
       <div className="cluster-foot">
         <p role="status" data-testid="cluster-cursor">
-          {shown !== undefined && told(fleet, { domain: fleet.nodes[fleet.node[shown]!]!.domain, node: fleet.node[shown]!, cell: shown }, shares).join(" · ")}
+          {shown !== undefined && told(fleet, { domain: fleet.nodes[fleet.node[shown]!]!.domain, node: fleet.node[shown]!, cell: shown }, shares, lines).join(" · ")}
         </p>
         <p id={words} className={shown === undefined ? "muted" : "hidden-text"}>
           Arrow keys go from GPU to GPU, Page keys from domain to domain; Space selects the node, Enter opens it; + and − zoom, 0 shows all. The table tells the same.

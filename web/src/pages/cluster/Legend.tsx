@@ -4,9 +4,12 @@ import { Link } from "@tanstack/react-router";
 import { type ReactNode, useMemo } from "react";
 import { colourOf, textureOf } from "../../lib/colour";
 import { count } from "../../lib/format";
+import { type Phase, type ReservationsByNode, phaseOf } from "../../lib/reservation";
+import { serverNow } from "../../lib/clock";
 import { activityShown } from "../../parts/Activity";
 import { Middle } from "../../parts/Name";
 import { Box, Empty } from "../../parts/Panel";
+import { PHASE_SHOWN } from "../../parts/Reservation";
 import type { Fit } from "./filter";
 import { ACTIVITIES, type Activity, type Fleet, type FleetJob, HEALTHS, census } from "./fleet";
 import { HEALTH_SHOWN } from "./healths";
@@ -23,6 +26,7 @@ interface Props {
   change: Change;
   onLit: (job: string | undefined) => void;
   lit: string | undefined;
+  reservations: ReservationsByNode;
   /** What is to be said of measurements, where the colours are theirs. */
   measured: ReactNode;
 }
@@ -138,7 +142,7 @@ function admittedOf(fleet: Fleet, fit: Fit | undefined): Uint32Array | undefined
   return inside;
 }
 
-function Healths({ fleet, search, change, healths }: Props & { healths: Map<string, number> }) {
+function Healths({ fleet, search, change, healths, reservations }: Props & { healths: Map<string, number> }) {
   return (
     <Box title="Nodes" note={`of ${nodes(fleet.nodes.length)}`} id="cluster-healths">
       <ul className="cluster-legend">
@@ -159,10 +163,41 @@ function Healths({ fleet, search, change, healths }: Props & { healths: Map<stri
             </button>
           </li>
         ))}
+        <Reserved {...{ search, change, reservations }} />
       </ul>
       <p className="muted">A broken GPU is crossed out, whatever its node is.</p>
     </Box>
   );
+}
+
+const PHASES: readonly { phase: Phase; filter: string; words: string }[] = [
+  { phase: "active", filter: "now", words: "reserved now" },
+  { phase: "upcoming", filter: "later", words: "reserved later" },
+];
+
+function Reserved({ search, change, reservations }: Pick<Props, "search" | "change" | "reservations">) {
+  const now = serverNow();
+  return PHASES.map(({ phase, filter, words }) => {
+    const amount = [...reservations.values()].filter((here) => here.some((one) => phaseOf(one, now) === phase)).length;
+    if (amount === 0) return null;
+    return (
+      <li key={phase}>
+        <span className={PHASE_SHOWN[phase].tone} aria-hidden>
+          {PHASE_SHOWN[phase].glyph}
+        </span>
+        <span className="cluster-legend-name">{words}</span>
+        <span>{count(amount)}</span>
+        <button
+          className="link"
+          aria-pressed={search.reservation === filter}
+          aria-label={`only nodes ${words}`}
+          onClick={() => change({ reservation: search.reservation === filter ? undefined : filter })}
+        >
+          only
+        </button>
+      </li>
+    );
+  });
 }
 
 function Swatch({ look }: { look: Look }) {

@@ -3,6 +3,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useMemo, useState } from "react";
 import { count } from "../../lib/format";
+import type { Phase, ReservationsByNode } from "../../lib/reservation";
 import { type Asked, Panel } from "../../parts/Panel";
 import { FleetMap } from "./FleetMap";
 import { Legend } from "./Legend";
@@ -27,9 +28,12 @@ interface Props {
   fit: Fit | undefined;
   search: ClusterSearch & { at?: string | undefined };
   change: Change;
+  reservations: ReservationsByNode;
+  /** Of the reserved nodes, by name. */
+  phases: ReadonlyMap<string, Phase>;
 }
 
-export function MapView({ asked, fleet, fit, search, change }: Props) {
+export function MapView({ asked, fleet, fit, search, change, reservations, phases }: Props) {
   const { at, node } = search;
   const by = search.by ?? "job";
   const { theme, looks } = useLooks();
@@ -61,7 +65,7 @@ export function MapView({ asked, fleet, fit, search, change }: Props) {
       >
         {() => (
           <FleetMap
-            {...{ fleet, look, looks, theme, shares, lit }}
+            {...{ fleet, look, looks, theme, shares, reservations, phases, lit }}
             admitted={fit?.cells}
             onLit={setLit}
             selected={fleet.nodes[place]?.id}
@@ -71,9 +75,9 @@ export function MapView({ asked, fleet, fit, search, change }: Props) {
         )}
       </Panel>
       <div className="cluster-side stack">
-        {place >= 0 && <Selected fleet={fleet} place={place} past={at !== undefined} onClose={() => select(undefined)} />}
+        {place >= 0 && <Selected fleet={fleet} place={place} reservations={reservations} past={at !== undefined} onClose={() => select(undefined)} />}
         <Legend
-          {...{ fleet, fit, by, theme, search, change, lit }}
+          {...{ fleet, fit, by, theme, search, change, reservations, lit }}
           onLit={setLit}
           measured={<Measured asked={measured} shares={shares} past={at !== undefined} />}
         />

@@ -3,9 +3,11 @@
 import { useMemo } from "react";
 import { count } from "../../lib/format";
 import { type Column, DataTable } from "../../parts/DataTable";
+import type { ReservationsByNode } from "../../lib/reservation";
 import { JobLink, Middle, NodeLink } from "../../parts/Name";
 import { NodeState } from "../../parts/NodeState";
 import { Empty } from "../../parts/Panel";
+import { ReservationBadge, ReservationGlyph } from "../../parts/Reservation";
 import type { Fit } from "./filter";
 import type { Fleet } from "./fleet";
 import { type NodeRow, rowsOf } from "./rows";
@@ -18,10 +20,11 @@ const COLUMNS: Column<NodeRow>[] = [
   {
     id: "state",
     header: "State",
-    cell: ({ node, broken }) => (
+    cell: ({ node, broken, reservations }) => (
       <>
         <NodeState node={node} />
         {broken > 0 && <span className="bad nowrap"> ! {broken} broken</span>}
+        <ReservationGlyph reservations={reservations} />
       </>
     ),
     sort: "state",
@@ -43,28 +46,42 @@ const COLUMNS: Column<NodeRow>[] = [
         {holders.length > NAMED && <span className="muted nowrap">+{holders.length - NAMED}</span>}
       </span>
     ),
-    width: "36%",
+    width: "28%",
     from: "tablet",
   },
 ];
 
+/** Where a node is reserved. */
+const RESERVED: Column<NodeRow> = {
+  id: "reserved",
+  header: "Reserved",
+  cell: ({ reservations }) => <ReservationBadge reservations={reservations} />,
+  sort: "reserved",
+  width: "22%",
+  from: "tablet",
+  hint: "The next reservation first",
+};
+const STATE = COLUMNS.findIndex((column) => column.id === "state");
+const WITH_RESERVED = [...COLUMNS.slice(0, STATE + 1), RESERVED, ...COLUMNS.slice(STATE + 1)];
+
 interface Props {
   fleet: Fleet;
   fit: Fit | undefined;
+  reservations: ReservationsByNode;
   sort: string | undefined;
   onSort: (sort: string) => void;
   onOpen: (node: string) => void;
   selected: string | undefined;
 }
 
-export function NodeTable({ fleet, fit, sort = "name", onSort, onOpen, selected }: Props) {
-  const rows = useMemo(() => rowsOf(fleet, fit, sort), [fleet, fit, sort]);
+export function NodeTable({ fleet, fit, reservations, sort = "name", onSort, onOpen, selected }: Props) {
+  const rows = useMemo(() => rowsOf(fleet, fit, sort, reservations), [fleet, fit, sort, reservations]);
   if (rows.length === 0) return <Empty>The filter hides all {count(fleet.nodes.length)} nodes.</Empty>;
   return (
     <DataTable
       label="Nodes of the cluster"
       rows={rows}
-      columns={COLUMNS}
+      columns={reservations.size > 0 ? WITH_RESERVED : COLUMNS}
       keyOf={(row) => row.node.id}
       sort={sort}
       onSort={onSort}

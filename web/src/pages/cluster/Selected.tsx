@@ -3,8 +3,10 @@
 import { useEffect, useRef } from "react";
 import { Activity } from "../../parts/Activity";
 import { JobLink, NodeLink } from "../../parts/Name";
+import type { ReservationsByNode } from "../../lib/reservation";
 import { NodeState } from "../../parts/NodeState";
 import { Box } from "../../parts/Panel";
+import { ReservationBadge } from "../../parts/Reservation";
 import { NodeActions } from "../node/NodeActions";
 import { withUnit } from "../node/amounts";
 import { useNodeGpus } from "../node/queries";
@@ -15,11 +17,12 @@ interface Props {
   fleet: Fleet;
   /** Its place among the nodes. */
   place: number;
+  reservations: ReservationsByNode;
   past: boolean;
   onClose: () => void;
 }
 
-export function Selected({ fleet, place, past, onClose }: Props) {
+export function Selected({ fleet, place, reservations, past, onClose }: Props) {
   const node = fleet.nodes[place]!;
   const { busy, free } = countsOf(fleet, place);
   return (
@@ -39,6 +42,9 @@ export function Selected({ fleet, place, past, onClose }: Props) {
           </strong>
           <NodeState node={node} />
         </div>
+        {reservations.get(node.name)?.map((one) => (
+          <ReservationBadge key={one.id} reservations={[one]} />
+        ))}
         <p className="muted">
           {gpus(node.gpus)} of type {node.type} in domain {fleet.domains[node.domain]!.name}; {busy} held, {free} free to start on
         </p>
@@ -69,7 +75,10 @@ interface CellsProps {
 function Cells({ fleet, node, measured }: CellsProps) {
   const table = useRef<HTMLDivElement>(null);
   // Another node is looked at from its first GPU on.
-  useEffect(() => table.current?.scrollTo(0, 0), [node.id]);
+  useEffect(() => {
+    // Without braces the effect would return what `scrollTo` returns: a promise in newer browsers, which React takes for a clean-up.
+    table.current?.scrollTo(0, 0);
+  }, [node.id]);
   if (node.gpus === 0) return <p className="muted">Its agent tells of no GPUs.</p>;
   return (
     <div className="cluster-cells" ref={table} role="region" aria-label={`GPUs of ${node.name}`} tabIndex={0}>

@@ -10,6 +10,8 @@ export interface Wanted {
   job?: string | undefined;
   /** A class of nodes; `broken`: GPUs that are broken, on whatever node. */
   health?: string | undefined;
+  /** Names of nodes: those that a filter by reservation leaves. */
+  among?: ReadonlySet<string> | undefined;
 }
 
 export interface Fit {
@@ -25,13 +27,14 @@ const BROKEN = ACTIVITIES.indexOf("broken");
 /** `undefined`: nothing is asked for, so that everything is admitted. */
 export function fit(fleet: Fleet, wanted: Wanted): Fit | undefined {
   const text = wanted.q?.trim().toLowerCase();
-  const { type, job, health } = wanted;
-  if (!text && !type && !job && !health) return undefined;
+  const { type, job, health, among } = wanted;
+  if (!text && !type && !job && !health && !among) return undefined;
   const holder = job === undefined ? undefined : fleet.jobs.findIndex((one) => one.id === job);
   const called = text ? fleet.jobs.map((one) => one.name.toLowerCase().includes(text)) : [];
   const found: Fit = { nodes: new Uint8Array(fleet.nodes.length), cells: new Uint8Array(fleet.job.length), nodeCount: 0, cellCount: 0 };
   fleet.nodes.forEach((node, place) => {
     if (type && node.type !== type) return;
+    if (among && !among.has(node.name)) return;
     if (health && health !== "broken" && node.health !== health) return;
     const named = !text || isCalled(fleet, node, text);
     for (let cell = node.first; cell < node.first + node.gpus; cell++) {

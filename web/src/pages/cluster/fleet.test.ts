@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
+import { byNode } from "../../lib/reservation";
 import { fit } from "./filter";
-import { census, countsOf, fleetOf, sameShape } from "./fleet";
+import { census, countsOf, fleetOf, sameShape, withReserved } from "./fleet";
 import { placedFrom } from "./fixture";
 import { roomOf } from "./room";
 import { rowsOf } from "./rows";
@@ -89,3 +90,27 @@ test("what stands at a place is told in words", () => {
   expect(told(fleet, { domain: 1, node: 2, cell: 8 }, new Float32Array(12).fill(Number.NaN))).toContain("how busy it is was not measured");
   expect(told(fleet, { domain: 1 }, undefined)).toEqual(["domain r2", "1 node, 4 GPUs", "0 held, 2 free to start on"]);
 });
+
+test("idle GPUs of reserved nodes are not free, and jobs go on there", () => {
+  const reserved = withReserved(fleet, new Set(["n1"]));
+  expect(countsOf(reserved, 0)).toEqual({ busy: 3, free: 0, broken: 0, jobs: [1, 0] });
+  expect(census(reserved).activities.get("reserved")).toBe(1);
+  expect(withReserved(fleet, new Set())).toBe(fleet);
+  expect(countsOf(fleet, 0).free, "the fleet before is left as it was").toBe(1);
+});
+
+test("nodes are filtered by reservation, and listed with theirs, the next one first", () => {
+  const swap = { ...{ id: "1", name: "swap", nodes: ["n3"], from: "2026-11-29T18:00:00Z", until: "2026-11-29T20:00:00Z" }, ...RESERVATION };
+  const exam = { ...{ id: "2", name: "exam", nodes: ["n2"], from: "2026-11-30T18:00:00Z", until: "2026-12-01T20:00:00Z" }, ...RESERVATION };
+  expect([...fit(fleet, { among: new Set(swap.nodes) })!.nodes]).toEqual([0, 0, 1]);
+  expect(fit(fleet, { among: new Set() })!.nodeCount).toBe(0);
+  const rows = rowsOf(fleet, undefined, "reserved", byNode([swap, exam]));
+  expect(rows.map((row) => [row.node.name, row.reservations.map((one) => one.name)])).toEqual([
+    ["n3", ["swap"]],
+    ["n2", ["exam"]],
+    ["n1", []],
+  ]);
+  expect(told(fleet, { domain: 1, node: 2, cell: 8 }, undefined, (node) => [`reserved: ${node}`])).toContain("reserved: n3");
+});
+
+const RESERVATION = { projects: [], users: [], jobs: [], maintenance: true, active: false, made_by: "ada", made_at: "2026-11-01T00:00:00Z" };

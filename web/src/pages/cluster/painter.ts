@@ -1,11 +1,12 @@
 // Paints the map: the cells on one canvas, what is pointed at on another above it, so that pointing never paints the cells again. Of new data only
 // cards that look different are painted, and never what is out of sight. All within one frame of the browser.
 
+import type { Phase } from "../../lib/reservation";
 import { type Camera, HOME, type Size, inSight } from "./camera";
-import type { Fleet, FleetNode, Health } from "./fleet";
+import type { Fleet, FleetNode } from "./fleet";
 import { type Layout, type Spot, cellAt } from "./layout";
 import type { Look, Texture, Theme } from "./palette";
-import { glyph, shortened, textures } from "./strokes";
+import { type Mark, glyph, shortened, textures } from "./strokes";
 
 export interface Scene {
   fleet: Fleet;
@@ -16,6 +17,8 @@ export interface Scene {
   theme: Theme;
   /** Those with a 0 are painted pale. */
   admitted: Uint8Array | undefined;
+  /** Nodes that are reserved, by name. */
+  reserved: ReadonlyMap<string, Phase>;
 }
 
 export interface Pointed {
@@ -147,7 +150,7 @@ export class Painter {
     });
   }
 
-  private paintCard({ fleet, layout, look, looks, theme, admitted }: Scene, node: number) {
+  private paintCard({ fleet, layout, look, looks, theme, admitted, reserved }: Scene, node: number) {
     const ctx = this.cells;
     const { name, first, gpus, health } = fleet.nodes[node]!;
     const { cardWidth, cardHeight, across } = layout.blocks[layout.block[node]!]!;
@@ -174,7 +177,7 @@ export class Painter {
       if (pale) ctx.globalAlpha = 1;
     }
     if (!any) ctx.globalAlpha = PALE;
-    this.paintHead(card, name, health, this.long(layout.strip), theme);
+    this.paintHead(card, name, health === "well" ? reserved.get(name) : health, this.long(layout.strip), theme);
     ctx.globalAlpha = 1;
   }
 
@@ -221,21 +224,21 @@ export class Painter {
     ctx.fillText(text, x, y + 1);
   }
 
-  /** The node's name, and a glyph where it is not well; on small cards the glyph lies over the cells. */
-  private paintHead([x, y, width, height]: [number, number, number, number], name: string, health: Health, strip: number, theme: Theme) {
+  /** The node's name, and a glyph where it is not well or is reserved; on small cards the glyph lies over the cells. */
+  private paintHead([x, y, width, height]: [number, number, number, number], name: string, mark: Mark | undefined, strip: number, theme: Theme) {
     const ctx = this.cells;
     const named = strip >= NAME_FROM * this.ratio;
     const size = named ? Math.min(12 * this.ratio, strip * 0.85) : Math.max(6 * this.ratio, Math.min(height * 0.7, 11 * this.ratio));
-    const shown = health !== "well";
     if (named) {
       ctx.fillStyle = theme.text;
       ctx.font = `${Math.round(size * 0.95)}px ${FONT}`;
       ctx.textAlign = "left";
       ctx.textBaseline = "middle";
-      const room = width - size * (shown ? 1.9 : 0.6);
+      const room = width - size * (mark ? 1.9 : 0.6);
       ctx.fillText(shortened(name, Math.floor(room / (size * 0.52))), x + size * 0.3, y + strip / 2 + 1);
     }
-    if (shown) glyph(ctx, health, named ? { x: x + width - size * 0.7, y: y + strip / 2 } : { x: x + width / 2, y: y + height / 2 }, size, theme, !named);
+    // Small cards have no room for what lies ahead.
+    if (mark && (named || mark !== "upcoming")) glyph(ctx, mark, named ? { x: x + width - size * 0.7, y: y + strip / 2 } : { x: x + width / 2, y: y + height / 2 }, size, theme, !named);
   }
 
   private paintAbove({ fleet, layout, theme }: Scene, seen: number[]) {
@@ -275,8 +278,8 @@ export class Painter {
 
 /** Nodes that look different. */
 function changed(before: Scene, after: Scene): number[] {
-  const different = ({ first, gpus, health }: FleetNode, place: number) => {
-    if (before.fleet.nodes[place]!.health !== health) return true;
+  const different = ({ name, first, gpus, health }: FleetNode, place: number) => {
+    if (before.fleet.nodes[place]!.health !== health || before.reserved.get(name) !== after.reserved.get(name)) return true;
     for (let cell = first; cell < first + gpus; cell++) if (before.look[cell] !== after.look[cell]) return true;
     return false;
   };

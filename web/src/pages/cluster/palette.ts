@@ -81,6 +81,8 @@ export function activityLook(activity: Activity, theme: Theme): Look {
       return open(theme.warn);
     case "withheld":
       return open(theme.muted, "hatch");
+    case "reserved":
+      return open(theme.warn, "hatch");
     case "unreachable":
       return open(theme.bad, "hatch");
     case "broken":

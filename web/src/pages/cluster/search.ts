@@ -11,6 +11,8 @@ export interface ClusterSearch {
   type?: string | undefined;
   job?: string | undefined;
   health?: string | undefined;
+  /** `now`, `later`, or the id of a reservation. */
+  reservation?: string | undefined;
   /** Id or name of the node that is selected. */
   node?: string | undefined;
   sort?: string | undefined;

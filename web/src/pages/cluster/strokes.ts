@@ -1,33 +1,47 @@
 // Small drawings of the map: glyphs of nodes by path, since fonts differ in what they have, and textures of cells.
 
+import type { Phase } from "../../lib/reservation";
 import type { Health } from "./fleet";
 import type { Spot } from "./layout";
 import type { Texture, Theme } from "./palette";
 
-/** Suspect ▲, drained ⏸, lost ✕, a broken GPU !, joining ◌; on a plate of its own where it lies over cells. */
-export function glyph(ctx: CanvasRenderingContext2D, health: Health, { x, y }: Spot, size: number, theme: Theme, plate: boolean) {
+/** What a card is marked with. */
+export type Mark = Exclude<Health, "well"> | Phase;
+
+/** Suspect ▲, drained ⏸, lost ✕, a broken GPU !, joining ◌, reserved now ▣ or later ◷; on a plate of its own where it lies over cells. */
+export function glyph(ctx: CanvasRenderingContext2D, mark: Mark, { x, y }: Spot, size: number, theme: Theme, plate: boolean) {
   const half = size / 2;
   if (plate) {
     ctx.fillStyle = theme.panel;
     ctx.fillRect(x - half - 1, y - half - 1, size + 2, size + 2);
   }
-  ctx.fillStyle = ctx.strokeStyle = health === "lost" || health === "broken" ? theme.bad : health === "joining" ? theme.muted : theme.warn;
+  ctx.fillStyle = ctx.strokeStyle = mark === "lost" || mark === "broken" ? theme.bad : mark === "joining" || mark === "upcoming" ? theme.muted : theme.warn;
   ctx.lineWidth = Math.max(1.5, size / 6);
   ctx.beginPath();
-  if (health === "suspect") {
+  if (mark === "suspect") {
     ctx.moveTo(x, y - half * 0.9);
     ctx.lineTo(x + half * 0.95, y + half * 0.8);
     ctx.lineTo(x - half * 0.95, y + half * 0.8);
     ctx.closePath();
     ctx.fill();
-  } else if (health === "drained") {
+  } else if (mark === "drained") {
     ctx.fillRect(x - half * 0.7, y - half * 0.8, size * 0.24, size * 0.8);
     ctx.fillRect(x + half * 0.22, y - half * 0.8, size * 0.24, size * 0.8);
-  } else if (health === "broken") {
+  } else if (mark === "broken") {
     ctx.fillRect(x - size * 0.1, y - half * 0.85, size * 0.2, size * 0.5);
     ctx.fillRect(x - size * 0.1, y + half * 0.45, size * 0.2, size * 0.2);
-  } else if (health === "joining") {
+  } else if (mark === "joining") {
     ctx.arc(x, y, half * 0.7, 0, 2 * Math.PI);
+    ctx.stroke();
+  } else if (mark === "active") {
+    ctx.strokeRect(x - half * 0.75, y - half * 0.75, half * 1.5, half * 1.5);
+    ctx.fillRect(x - half * 0.35, y - half * 0.35, half * 0.7, half * 0.7);
+  } else if (mark === "upcoming") {
+    // A clock at three.
+    ctx.arc(x, y, half * 0.8, 0, 2 * Math.PI);
+    ctx.moveTo(x, y - half * 0.55);
+    ctx.lineTo(x, y);
+    ctx.lineTo(x + half * 0.5, y);
     ctx.stroke();
   } else {
     const arm = half * 0.7;

@@ -10,7 +10,7 @@ interface Props extends Omit<Scene, "layout"> {
   pointed: Pointed;
 }
 
-export function useMap({ fleet, look, looks, theme, admitted, pointed }: Props) {
+export function useMap({ fleet, look, looks, theme, admitted, reserved, pointed }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const cells = useRef<HTMLCanvasElement>(null);
   const above = useRef<HTMLCanvasElement>(null);
@@ -56,8 +56,8 @@ export function useMap({ fleet, look, looks, theme, admitted, pointed }: Props) 
     go(bounded(camera.current, layout, size));
   }, [layout, size, go]);
   useEffect(() => {
-    if (layout) painter.current?.show({ fleet, layout, look, looks, theme, admitted });
-  }, [fleet, layout, look, looks, theme, admitted]);
+    if (layout) painter.current?.show({ fleet, layout, look, looks, theme, admitted, reserved });
+  }, [fleet, layout, look, looks, theme, admitted, reserved]);
   const { job, cell, node } = pointed;
   useEffect(() => painter.current?.point({ job, cell, node }), [job, cell, node]);
 

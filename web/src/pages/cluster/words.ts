@@ -6,14 +6,15 @@ import { nodeShown } from "../../parts/NodeState";
 import { ACTIVITIES, type Fleet, countsOf } from "./fleet";
 import type { Hit } from "./layout";
 
-/** One line for each thing to say; the first names it. */
-export function told(fleet: Fleet, hit: Hit, shares: Float32Array | undefined): string[] {
+/** One line for each thing to say; the first names it. `reserved`: a line for each reservation of a node, by the node's name. */
+export function told(fleet: Fleet, hit: Hit, shares: Float32Array | undefined, reserved: (node: string) => readonly string[] = () => []): string[] {
   if (hit.node === undefined) return ofDomain(fleet, hit.domain);
   const node = fleet.nodes[hit.node];
   if (!node) return [];
   const state = node.health === "well" ? [] : [node.health === "broken" ? "a GPU of the node is broken" : `the node is ${nodeShown(node).word}`];
   const place = `${node.type} in domain ${fleet.domains[node.domain]!.name}`;
-  if (hit.cell === undefined) return [node.name, ...state, place, "it tells of no GPUs"];
+  const reservations = reserved(node.name);
+  if (hit.cell === undefined) return [node.name, ...state, ...reservations, place, "it tells of no GPUs"];
   const activity = activityShown(ACTIVITIES[fleet.activity[hit.cell]!]!);
   const job = fleet.jobs[fleet.job[hit.cell]!];
   const share = shares?.[hit.cell];
@@ -23,6 +24,7 @@ export function told(fleet: Fleet, hit: Hit, shares: Float32Array | undefined): 
     `${activity.word}${job ? "" : `: ${activity.means}`}`,
     ...(shares === undefined ? [] : [share === undefined || Number.isNaN(share) ? "how busy it is was not measured" : `${percent(share)} of the time some kernel ran`]),
     ...state,
+    ...reservations,
     place,
   ];
 }

@@ -39,6 +39,12 @@ export function AuditSubject({ subject }: { subject: string }) {
       return <JobLink id={name} />;
     case "node":
       return <NodeLink node={name} name={`node ${name.slice(-8)}`} />;
+    case "reservation":
+      return (
+        <Link to="/reservations" search={{ reservation: name }} className="named" title={`reservation ${name}`}>
+          reservation <span className="mono">{name.slice(-8)}</span>
+        </Link>
+      );
     case "plan":
       return <PlanLink id={name} />;
   }

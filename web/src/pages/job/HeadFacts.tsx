@@ -5,6 +5,7 @@ import type { ReactNode } from "react";
 import { useNow } from "../../lib/clock";
 import { absolute, duration, fixed, gpuHours, layoutOf, percent, si, times } from "../../lib/format";
 import { JobLink, Middle, NodeLink } from "../../parts/Name";
+import { ReservedSentence } from "../../parts/Reservation";
 import { Ago, Until } from "../../parts/Time";
 import { type JobDetail, hasEnded, useEnd } from "./asks";
 import { batchOf, gpusOf, sentence } from "./words";
@@ -133,8 +134,8 @@ export function Notices({ job }: { job: JobDetail }) {
     <ul className="job-notices" data-testid="job-notices">
       {job.waiting && (
         <li className="job-edge-warn" data-testid="job-waiting">
-          <strong>Waits:</strong> {sentence(job.waiting.headline)} <Start waiting={job.waiting} />{" "}
-          <Link to="/queue" search={{ job: job.id }}>
+          <strong>Waits:</strong> <ReservedSentence code={job.waiting.code}>{sentence(job.waiting.headline)}</ReservedSentence> <Start waiting={job.waiting} />{" "}
+          <Link to="/queue" search={{ job: job.id }} className="inline">
             Why, and what would start it sooner
           </Link>
         </li>

@@ -7,6 +7,7 @@ import { count, fixed, layoutOf, si, signedPercent, times } from "../../lib/form
 import { PlanLink } from "../../parts/Name";
 import { Outcome } from "../../parts/Outcome";
 import { Empty, Failed, Loading, Panel } from "../../parts/Panel";
+import { ReservedSentence } from "../../parts/Reservation";
 import { Resize } from "./Actions";
 import { CurveChart } from "./CurveChart";
 import { SizeTable } from "./SizeTable";
@@ -41,7 +42,11 @@ export function WhySize({ job, points }: { job: JobDetail; points: readonly Seri
     >
       {(data) => (
         <div className="stack">
-          {explanation.data && <p data-testid="job-headline">{capital(sentence(explanation.data.headline))}</p>}
+          {explanation.data && (
+            <p data-testid="job-headline">
+              <ReservedSentence code={explanation.data.reasons[0]?.code}>{capital(sentence(explanation.data.headline))}</ReservedSentence>
+            </p>
+          )}
           <Sizes curve={data} measured={measured} asTable={asTable} />
           <Next curve={data} explanation={explanation.data} />
           {explanation.error ? (
@@ -155,7 +160,7 @@ function Account({ explanation }: { explanation: Explanation }) {
                 binding:{" "}
               </span>
             )}
-            {sentence(reason.detail)}
+            <ReservedSentence code={reason.code}>{sentence(reason.detail)}</ReservedSentence>
           </li>
         ))}
         {plan && (

@@ -1,67 +1,13 @@
-// What a node is made of, how it is labelled, and for whom it is set aside.
+// What a node is made of, and how it is labelled.
 
 import { Link } from "@tanstack/react-router";
 import type { Node } from "../../api/client";
-import type { components } from "../../api/schema";
 import { si } from "../../lib/format";
 import { Middle } from "../../parts/Name";
 import { type Asked, Empty, Panel } from "../../parts/Panel";
-import { Until } from "../../parts/Time";
 import { When } from "../../parts/When";
 import { gib } from "./amounts";
 
-type Schemas = components["schemas"];
-
-export function Reservations({ asked, name, className }: { asked: Asked<Schemas["ReservationList"]>; name: string; className: string }) {
-  return (
-    <Panel title="Reservations" id="node-reservations" className={className} asked={asked} everySeconds={30} height={80}>
-      {({ items }) => {
-        const here = items.filter((one) => one.nodes.includes(name));
-        if (here.length === 0) {
-          return (
-            <Empty>
-              Nobody has set it aside, now or later ({items.length} {items.length === 1 ? "reservation" : "reservations"} of other nodes). To do so:{" "}
-              <code>headway reservation create</code>.
-            </Empty>
-          );
-        }
-        return (
-          <ul className="node-list">
-            {here.map((one) => (
-              <li key={one.id} className="stack node-reservation">
-                <span>
-                  <strong className="named">
-                    <Middle text={one.name} />
-                  </strong>{" "}
-                  <span className={one.active ? "warn" : "muted"}>{one.active ? "‖ holds now" : "◷ will hold"}</span>
-                </span>
-                <span>
-                  <When at={one.from} /> – <When at={one.until} />
-                  <span className="muted">
-                    {one.active ? ", ends " : ", begins "}
-                    <Until at={one.active ? one.until : one.from} />
-                  </span>
-                </span>
-                <span className="muted">{forWhom(one)}</span>
-              </li>
-            ))}
-          </ul>
-        );
-      }}
-    </Panel>
-  );
-}
-
-function forWhom(one: Schemas["Reservation"]): string {
-  if (one.maintenance) return `for nobody: its nodes are worked on (made by ${one.made_by})`;
-  const parts = [
-    ["projects", one.projects],
-    ["users", one.users],
-    ["jobs", one.jobs.map((job) => job.slice(-8))],
-  ] as const;
-  const named = parts.filter(([, names]) => names.length > 0).map(([what, names]) => `${what} ${names.join(", ")}`);
-  return `for ${named.join("; ")} (made by ${one.made_by})`;
-}
 
 export function Labels({ asked, className }: { asked: Asked<Node>; className: string }) {
   return (

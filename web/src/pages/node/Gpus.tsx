@@ -54,7 +54,19 @@ function Wellness({ gpu }: { gpu: Gpu }) {
   );
 }
 
-export function Gpus({ asked, className }: { asked: Asked<Gpus>; className: string }) {
+/** Idle GPUs of a reserved node are free for members alone. */
+function asReserved(gpu: Gpu): Gpu {
+  return gpu.activity.startsWith("idle_") ? { ...gpu, activity: "reserved" } : gpu;
+}
+
+interface Props {
+  asked: Asked<Gpus>;
+  /** Whether a reservation of the node is active. */
+  reserved: boolean;
+  className: string;
+}
+
+export function Gpus({ asked, reserved, className }: Props) {
   return (
     <Panel
       title="GPUs"
@@ -69,7 +81,7 @@ export function Gpus({ asked, className }: { asked: Asked<Gpus>; className: stri
           <Empty>Its agent tells of no GPUs. Look at its log: the driver may be missing.</Empty>
         ) : (
           <div className="stack">
-            <DataTable label="GPUs of the node" rows={gpus} columns={COLUMNS} keyOf={(gpu) => gpu.uuid} over={(gpu) => !gpu.healthy} testId="node-gpu-table" />
+            <DataTable label="GPUs of the node" rows={reserved ? gpus.map(asReserved) : gpus} columns={COLUMNS} keyOf={(gpu) => gpu.uuid} over={(gpu) => !gpu.healthy} testId="node-gpu-table" />
             <Measured gpus={gpus} />
           </div>
         )

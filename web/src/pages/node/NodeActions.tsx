@@ -8,6 +8,7 @@ import { Act, type Doing } from "../../parts/Act";
 import { CopyAs } from "../../parts/CopyAs";
 import { commandOf, word } from "../../lib/commands";
 import { type NodeStanding, nodeShown } from "../../parts/NodeState";
+import { CreateReservation } from "../reservations/CreateReservation";
 import { Deleted, Foreseen } from "./Foreseen";
 
 type Schemas = components["schemas"];
@@ -37,6 +38,7 @@ export function NodeActions({ node }: { node: Acted }) {
       {draining && <Undrain node={node} />}
       {node.policy === "schedulable" && <Cordon node={node} />}
       {!draining && <Drain node={node} />}
+      <CreateReservation label="Reserve" nodes={[node.name]} />
       {node.availability === "unreachable" && <Lost node={node} />}
       {away && <Delete node={node} />}
     </div>

@@ -2,22 +2,28 @@
 
 import { Link, useParams, useSearch } from "@tanstack/react-router";
 import { ApiError, type Node } from "../../api/client";
+import { useReservationsByNode } from "../../api/reservations";
+import { useNow } from "../../lib/clock";
+import { type Reservation, phaseOf } from "../../lib/reservation";
 import { CopyAs } from "../../parts/CopyAs";
 import { word } from "../../lib/commands";
 import { Middle } from "../../parts/Name";
 import { NodeState } from "../../parts/NodeState";
 import { Failed } from "../../parts/Panel";
 import { Ago, Until } from "../../parts/Time";
-import { Facts, Labels, Reservations } from "./Facts";
+import { Facts, Labels } from "./Facts";
 import { Gpus } from "./Gpus";
 import { HeldJobs } from "./HeldJobs";
 import { History, Incidents } from "./History";
 import { NodeActions } from "./NodeActions";
 import { NodeEvents } from "./NodeEvents";
 import { PastNodeView } from "./PastNodeView";
+import { ReservationNotice, Reservations } from "./Reservations";
 import { Trust } from "./Trust";
-import { useNode, useNodeGpus, useNodeHealth, usePastNode, useReservations } from "./queries";
+import { useNode, useNodeGpus, useNodeHealth, usePastNode } from "./queries";
 import "./node.css";
+
+const NO_RESERVATIONS: readonly Reservation[] = [];
 
 export default function NodePage() {
   const { node } = useParams({ from: "/nodes/$node" });
@@ -29,6 +35,7 @@ function Now({ node }: { node: string }) {
   const asked = useNode(node);
   const { data, error } = asked;
   const gone = error instanceof ApiError && error.status === 404;
+  const reservations = useReservationsByNode(undefined).get(data?.name ?? node) ?? NO_RESERVATIONS;
   return (
     <div data-testid="page-node">
       <header className="page-head">
@@ -45,7 +52,8 @@ function Now({ node }: { node: string }) {
         <>
           {error && !data && <Failed error={error} asked={asked} />}
           {data && data.policy !== "schedulable" && <Switched node={data} />}
-          <Present node={node} asked={asked} />
+          <ReservationNotice reservations={reservations} />
+          <Present node={node} asked={asked} reservations={reservations} />
         </>
       )}
     </div>
@@ -90,14 +98,21 @@ function Switched({ node }: { node: Node }) {
   );
 }
 
-function Present({ node, asked }: { node: string; asked: ReturnType<typeof useNode> }) {
+interface PresentProps {
+  node: string;
+  asked: ReturnType<typeof useNode>;
+  reservations: readonly Reservation[];
+}
+
+function Present({ node, asked, reservations }: PresentProps) {
   const health = useNodeHealth(node);
   const gpus = useNodeGpus(node);
-  const reservations = useReservations();
+  const now = useNow();
+  const reserved = reservations.some((one) => phaseOf(one, now) === "active");
   return (
     <div className="grid">
-      <Gpus asked={gpus} className="span-12" />
-      <Trust asked={health} className="span-6" />
+      <Gpus asked={gpus} reserved={reserved} className="span-12" />
+      <Trust asked={health} reservations={reservations} className="span-6" />
       <HeldJobs asked={gpus} className="span-6" />
       <Incidents asked={health} className="span-6" />
       <History asked={health} className="span-6" />
@@ -105,7 +120,7 @@ function Present({ node, asked }: { node: string; asked: ReturnType<typeof useNo
       <Facts asked={asked} className="span-6" />
       <div className="span-6 stack">
         <Labels asked={asked} className="" />
-        <Reservations asked={reservations} name={asked.data?.name ?? node} className="" />
+        <Reservations node={asked.data?.name ?? node} className="" />
       </div>
     </div>
   );

@@ -1,20 +1,36 @@
 // Whether a node takes new work, and why not; what is held against it and until when.
 
 import type { components } from "../../api/schema";
+import { useNow } from "../../lib/clock";
 import { fixed } from "../../lib/format";
+import { type Reservation, phaseOf } from "../../lib/reservation";
 import { type Asked, Panel } from "../../parts/Panel";
 import { NodeState } from "../../parts/NodeState";
+import { ReservationLink } from "../../parts/Reservation";
 import { Ago, Until } from "../../parts/Time";
 
 type Health = components["schemas"]["NodeHealth"];
 
-export function Trust({ asked, className }: { asked: Asked<Health>; className: string }) {
+interface Props {
+  asked: Asked<Health>;
+  /** Of the node, the next one first. */
+  reservations: readonly Reservation[];
+  className: string;
+}
+
+export function Trust({ asked, reservations, className }: Props) {
+  const now = useNow();
+  const active = reservations.find((one) => phaseOf(one, now) === "active");
   return (
     <Panel title="Does it take work?" id="node-trust" className={className} asked={asked} everySeconds={10}>
       {(health) => (
         <div className="stack">
           <p>
-            {health.takes_work ? (
+            {health.takes_work && active ? (
+              <strong className="warn">
+                ▣ {active.maintenance ? "No" : "Only jobs of members"}: the node is reserved for <ReservationLink reservation={active} />.
+              </strong>
+            ) : health.takes_work ? (
               <strong className="good">✓ Yes: new work may start here.</strong>
             ) : (
               <strong className="bad">✕ No: nothing new starts here.</strong>

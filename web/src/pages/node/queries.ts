@@ -57,14 +57,6 @@ export function useNodeEvents(node: string, before: number | undefined, until: s
   });
 }
 
-export function useReservations() {
-  return useQuery({
-    queryKey: ["reservations"],
-    queryFn: () => unwrap(api.GET("/api/v1/reservations")),
-    refetchInterval: SLOW_MS,
-  });
-}
-
 /** Jobs by their ids, few of them: each is asked for, since a list is not asked for by several ids. The stream keeps the rows fresh. */
 export function useJobsOf(ids: readonly string[]) {
   return useQuery({

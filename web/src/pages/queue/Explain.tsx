@@ -8,6 +8,7 @@ import { Act, type Doing } from "../../parts/Act";
 import { CopyAs } from "../../parts/CopyAs";
 import { JobLink, NodeLink, PlanLink } from "../../parts/Name";
 import { ForeseenOutcome } from "../../parts/Outcome";
+import { ReservedSentence } from "../../parts/Reservation";
 import { Failed, Panel } from "../../parts/Panel";
 import { State } from "../../parts/State";
 import { Ago } from "../../parts/Time";
@@ -51,7 +52,7 @@ export function Explain({ id, place, byHand, onClose }: Props) {
           {job.error && <Failed error={job.error} asked={job} />}
           {job.data && <Who job={job.data} place={place} />}
           <p className="queue-headline" data-testid="headline">
-            {why.headline}
+            <ReservedSentence code={why.reasons[0]?.code}>{why.headline}</ReservedSentence>
           </p>
           {job.data?.state === "queued" && <Start explanation={why} job={job.data} />}
           {job.data && <Doings job={job.data} />}
@@ -195,7 +196,7 @@ function Reasons({ of }: { of: Explanation }) {
             <span aria-hidden>{reason.binding ? "●" : "○"}</span>
             <span className="hidden-text">{reason.binding ? "binding:" : "not binding:"}</span>
             <span>
-              <b className={reason.code === "never" ? "bad" : undefined}>{reason.code.replaceAll("_", " ")}</b> {reason.detail}
+              <b className={reason.code === "never" ? "bad" : undefined}>{reason.code.replaceAll("_", " ")}</b> <ReservedSentence code={reason.code}>{reason.detail}</ReservedSentence>
             </span>
           </li>
         ))}

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import type { ReactNode } from "react";
 import type { components } from "../../api/schema";
 import { count } from "../../lib/format";
+import { ReservationNames } from "../../parts/Reservation";
 import { type Asked, Empty, Panel } from "../../parts/Panel";
 import type { Queue } from "./queries";
 
@@ -35,6 +36,7 @@ export function RoomStrip({ queue, narrowed, ...rest }: Props & { queue: Asked<Q
 
 function Rooms({ room, waited, type, onType }: Props & { room: readonly GpuRoom[]; waited: Queue["choices"]["by_gpu_type"] }) {
   const most = Math.max(1, ...room.map((one) => one.gpus_free), ...Object.values(waited).map(({ gpus }) => gpus));
+  const reserved = room.some((one) => one.gpus_reserved > 0);
   return (
     <div className="queue-rooms" tabIndex={0} role="region" aria-label="Waited for, and free, by GPU type">
       <table>
@@ -47,6 +49,11 @@ function Rooms({ room, waited, type, onType }: Props & { room: readonly GpuRoom[
             <th scope="col" title="what the newest plan gives nobody, on nodes that are set aside for nobody">
               free
             </th>
+            {reserved && (
+              <th scope="col" title="free GPUs of reserved nodes, which jobs without a time limit cannot use">
+                reserved
+              </th>
+            )}
             <th scope="col" title="the largest size that would find room at once, quotas apart">
               largest job that would start
             </th>
@@ -76,6 +83,17 @@ function Rooms({ room, waited, type, onType }: Props & { room: readonly GpuRoom[
                 <td>
                   <Amount gpus={one.gpus_free} of={most} />
                 </td>
+                {reserved && (
+                  <td className="nowrap">
+                    {one.gpus_reserved === 0 ? (
+                      <span className="muted">none</span>
+                    ) : (
+                      <>
+                        {count(one.gpus_reserved)} GPUs: <ReservationNames names={one.reservations} />
+                      </>
+                    )}
+                  </td>
+                )}
                 <td className="nowrap">
                   {count(one.largest)} {one.largest === 1 ? "GPU" : "GPUs"}
                 </td>

@@ -4,6 +4,7 @@ import { Link } from "@tanstack/react-router";
 import type { QueuedJob } from "../../api/client";
 import { serverNow } from "../../lib/clock";
 import type { Column } from "../../parts/DataTable";
+import { ReservedSentence } from "../../parts/Reservation";
 import { JobLink } from "../../parts/Name";
 import { Ago } from "../../parts/Time";
 import { Band, Median } from "./Starts";
@@ -99,7 +100,7 @@ function Why({ of }: { of: QueuedJob["waiting"] }) {
   return (
     <span title={of.headline} className={of.code === "never" ? "bad" : undefined}>
       {of.code === "never" && <span aria-hidden>✕ </span>}
-      {of.headline}
+      <ReservedSentence code={of.code}>{of.headline}</ReservedSentence>
     </span>
   );
 }

@@ -4,6 +4,7 @@ import { useMemo } from "react";
 import { count, duration } from "../../lib/format";
 import { type Column, DataTable } from "../../parts/DataTable";
 import { JobLink, NodeLink, PlanLink } from "../../parts/Name";
+import { ReservationLink } from "../../parts/Reservation";
 import { When } from "../../parts/When";
 import type { Row } from "./rows";
 import type { PlanMark, Reservation } from "./Strips";
@@ -100,7 +101,7 @@ function columnsOf(byNode: boolean): Column<Entry>[] {
 }
 
 const RESERVED: Column<Reservation>[] = [
-  { id: "name", header: "Reservation", width: "160px", cell: (one) => one.name },
+  { id: "name", header: "Reservation", width: "160px", cell: (one) => <ReservationLink reservation={one} /> },
   { id: "from", header: "From", width: "130px", cell: (one) => <When at={one.from} /> },
   { id: "until", header: "Until", width: "130px", cell: (one) => <When at={one.until} /> },
   { id: "whom", header: "For", width: "180px", from: "tablet", cell: (one) => (one.maintenance ? "nobody: maintenance" : [...one.projects, ...one.users].join(", ") || `${one.jobs.length} jobs`) },

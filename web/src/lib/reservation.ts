@@ -1,0 +1,87 @@
+// Reservations: when they hold, which nodes they set aside, and where a sentence of the server names one. Pure.
+
+import type { components } from "../api/schema";
+import { duration } from "./format";
+
+export type Reservation = components["schemas"]["Reservation"];
+export type Phase = "active" | "upcoming";
+
+/** A reservation that begins later than this closes no node yet (docs/operations.md#reservations). */
+const CLOSES_WITHIN_SECONDS = 7 * 86_400;
+
+/** Returns the phase at a moment in milliseconds; `undefined`: the reservation is over. */
+export function phaseOf({ from, until }: Pick<Reservation, "from" | "until">, now: number): Phase | undefined {
+  if (Date.parse(until) <= now) return undefined;
+  return Date.parse(from) <= now ? "active" : "upcoming";
+}
+
+/** Returns the reservations in the order in which they begin. */
+export function inOrder(reservations: readonly Reservation[]): Reservation[] {
+  return [...reservations].sort((one, other) => Date.parse(one.from) - Date.parse(other.from) || one.name.localeCompare(other.name));
+}
+
+/** Returns the reservations that are not over, the next one first. */
+export function notOver(reservations: readonly Reservation[], now: number): Reservation[] {
+  return inOrder(reservations.filter((one) => phaseOf(one, now) !== undefined));
+}
+
+/** Reservations by the name of the node, in the order in which they were given. */
+export type ReservationsByNode = ReadonlyMap<string, readonly Reservation[]>;
+
+export function byNode(reservations: readonly Reservation[]): ReservationsByNode {
+  const found = new Map<string, Reservation[]>();
+  for (const one of reservations) {
+    for (const node of one.nodes) {
+      const here = found.get(node);
+      if (here) here.push(one);
+      else found.set(node, [one]);
+    }
+  }
+  return found;
+}
+
+/** Returns "ends in 2h 10m" or "begins in 5h 40m". */
+export function remainingTime({ from, until }: Pick<Reservation, "from" | "until">, now: number): string {
+  const active = Date.parse(from) <= now;
+  return `${active ? "ends" : "begins"} in ${duration((Date.parse(active ? until : from) - now) / 1_000)}`;
+}
+
+/** Returns one sentence: which jobs may use the nodes of a reservation now. */
+export function effectOn({ from, maintenance }: Pick<Reservation, "from" | "maintenance">, now: number): string {
+  const left = (Date.parse(from) - now) / 1_000;
+  if (left <= 0) return maintenance ? "No job runs on its nodes until it ends." : "Only its members run on its nodes until it ends.";
+  if (left > CLOSES_WITHIN_SECONDS) return "It begins in more than 7 days, so it closes no node yet.";
+  const whose = maintenance ? "All jobs" : "Jobs of others";
+  const those = maintenance ? "a job" : "a job of others";
+  return `${whose} leave its nodes before it begins. Until then ${those} starts there only if it will have left in time.`;
+}
+
+/** Returns the members in one line: "projects prod; users ada, grace". */
+export function membersInWords({ maintenance, projects, users, jobs }: Pick<Reservation, "maintenance" | "projects" | "users" | "jobs">): string {
+  if (maintenance) return "nobody: maintenance";
+  const named = (noun: string, names: readonly string[]) => (names.length === 0 ? [] : [`${noun}${names.length === 1 ? "" : "s"} ${names.join(", ")}`]);
+  const parts = [...named("project", projects), ...named("user", users), ...named("job", jobs.map((job) => job.slice(-8)))];
+  return parts.join("; ");
+}
+
+/** A piece of a sentence: plain text, or the name of a reservation. */
+export type Piece = string | { reservation: Reservation };
+
+/**
+ * Splits a sentence of the server at the names of reservations, so that they can be links. The server writes each with its time behind it:
+ * "exam-week (ends in 48.0 h)". Another word that is spelt like a reservation stays text.
+ */
+export function splitAtReservations(sentence: string, reservations: readonly Reservation[]): Piece[] {
+  const byName = new Map(reservations.map((one) => [one.name, one]));
+  const pieces: Piece[] = [];
+  let end = 0;
+  for (const { index, groups } of sentence.matchAll(/(?<![\w.-])(?<name>[A-Za-z0-9][\w.-]*)(?= \((?:begins|ends) in )/g)) {
+    const name = groups?.name ?? "";
+    const reservation = byName.get(name);
+    if (!reservation) continue;
+    pieces.push(sentence.slice(end, index), { reservation });
+    end = index + name.length;
+  }
+  pieces.push(sentence.slice(end));
+  return pieces.filter((piece) => piece !== "");
+}
