@@ -56,7 +56,8 @@ async function throughAll(these, options, look, windows = 1) {
 async function see({ page, wire }, url, id) {
   await page.goto(wire.url + url);
   await page.getByTestId(`page-${id}`).waitFor();
-  // Until nothing is asked any more but what is asked again and again.
+  // Until nothing is asked any more but what is asked again and again. The top bar has no skeleton that would tell.
+  await page.locator(".bar-facts").waitFor({ state: "attached" });
   await page.waitForFunction(() => document.querySelectorAll("[data-loading]").length === 0);
 }
 

@@ -36,7 +36,7 @@ interface Props<T> {
 export function Panel<T>({ title, note, id, className = "", tools, asked, everySeconds = 5, height = 120, children }: Props<T>) {
   const { data, error } = asked;
   return (
-    <section className={`panel ${className}`} id={id} aria-label={title} data-testid={id && `panel-${id}`} data-dated={data === undefined ? undefined : ""}>
+    <section className={`panel ${className}`} id={id} aria-label={title} data-testid={id && `panel-${id}`} data-dated={data === undefined || asked.dataUpdatedAt === 0 ? undefined : ""}>
       <header>
         <h2>{title}</h2>
         {note && <span className="muted">{note}</span>}
