@@ -103,6 +103,9 @@ async fn look<'a>(order: &'a LaunchOrder, site: &Site) -> Result<(Share<'a>, Opt
     };
     check_gpus(&share, &inventory, &devices)?;
     if let Some(full) = inventory.conditions.iter().find(|condition| condition.kind == ConditionKind::DiskPressure) {
+    if let Some(reason) = &inventory.leaving_reason {
+        return Err(Fault::of_infrastructure(format!("nothing new starts on a node that leaves: {reason}")));
+    }
         return Err(Fault::of_full_disk(format!("nothing new starts here: {}", full.message)));
     }
     let user = site.user(&order.owner).await?;

@@ -169,6 +169,17 @@ async fn a_start_that_cannot_be_says_whose_fault_it_is() {
     }
 }
 
+#[tokio::test]
+async fn a_node_that_leaves_starts_nothing_new_and_blames_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    agent.inventory.change(|offer| offer.leaving_reason = Some("its agent got SIGTERM".into()));
+    agent.command(AgentCommand::Prepare { order: Box::new(agent.order(&dir, 1, "true")) }).await;
+    let GroupOutcome::NotStarted { fault } = agent.ended().await else { panic!("it started") };
+    assert_eq!((fault.blame, fault.mistake), (Blame::Infrastructure, false));
+    assert!(fault.message.contains("leaves: its agent got SIGTERM"), "{}", fault.message);
+}
+
 fn checkpoint(here: &str) -> CheckpointRef {
     let path = format!("{here}/none");
     CheckpointRef { generation: Generation(1), path, step: 1, samples_seen: Sequences(1), manifest_sha256: "".into() }
