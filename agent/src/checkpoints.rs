@@ -8,6 +8,8 @@
 //! generations up to the one that has ended are removed, by `rmdir` alone, and a start begins again where the
 //! directory vanishes under it (`prepare.rs`).
 
+mod find;
+mod links;
 mod prune;
 
 use std::ffi::OsStr;
@@ -75,7 +77,9 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    use headway_types::Generation;
+    use headway_types::{CheckpointRef, Generation, JobId, Sequences};
+    use serde_json::json;
+    use sha2::{Digest, Sha256};
 
     use super::*;
     use crate::node::tests::fixture;
@@ -86,6 +90,32 @@ mod tests {
         pub order: LaunchOrder,
         pub job: PathBuf,
         _dir: tempfile::TempDir,
+    }
+
+    impl Scratch {
+        /// A complete checkpoint with two files, one of them below a directory.
+        pub fn save(&self, generation: u64, samples: u64) -> CheckpointRef {
+            self.save_as(self.order.job, generation, samples)
+        }
+
+        pub fn save_as(&self, job: JobId, generation: u64, samples: u64) -> CheckpointRef {
+            let path = self.job.join(format!("g{generation}/step-{samples:09}"));
+            fs::create_dir_all(path.join("parts")).unwrap();
+            for name in ["model.pt", "parts/a b.pt"] {
+                fs::write(path.join(name), "x").unwrap();
+            }
+            let files = json!([{"name": "model.pt", "bytes": 1, "sha256": ""}, {"name": "parts/a b.pt", "bytes": 1, "sha256": ""}]);
+            let text =
+                json!({"job": job, "generation": generation, "step": samples, "samples_seen": samples, "files": files});
+            fs::write(path.join("manifest.json"), text.to_string()).unwrap();
+            CheckpointRef {
+                generation: Generation(generation),
+                path: path.display().to_string(),
+                step: samples,
+                samples_seen: Sequences(samples),
+                manifest_sha256: hex::encode(Sha256::digest(text.to_string())),
+            }
+        }
     }
 
     pub(super) fn make_scratch() -> Scratch {
