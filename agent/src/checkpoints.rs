@@ -1,6 +1,7 @@
-//! What the agent removes below a job's checkpoint directory, always as the job's user: the directory itself where it
-//! is empty, and older checkpoints where the job says how many it keeps (`prune.rs`). Both wait for the scheduler's
-//! word. No link is followed.
+//! What the agent does below a job's checkpoint directory, always as the job's user. It checks what workers offer
+//! (`verify.rs`), finds the newest checkpoint where the one to resume from is missing (`missing.rs`), and removes: the
+//! directory itself where it is empty, and older checkpoints where the job says how many it keeps (`prune.rs`). Both
+//! removals wait for the scheduler's word. No link is followed.
 //!
 //! The alternative for empty directories was the end of the job. An agent does not learn of the end of a job that was
 //! waiting in the queue, so each generation cleans up behind itself, once the scheduler has recorded its end. Several
@@ -10,7 +11,9 @@
 
 mod find;
 mod links;
+mod missing;
 mod prune;
+mod verify;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -20,7 +23,9 @@ use headway_types::LaunchOrder;
 
 use crate::site::Site;
 use crate::user_program::run_script;
+pub(crate) use missing::describe_missing;
 pub(crate) use prune::{Pruner, prune};
+pub(crate) use verify::verify;
 
 /// How long a file system may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,6 +2,7 @@
 //! checkpoint of the job if it is called as the worker calls one, and its `manifest.json` says that it is one. A copy
 //! under another name belongs to whoever made it.
 
+use std::cmp::Reverse;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use headway_types::{CheckpointRef, Generation, JobId, Sequences};
 use sha2::{Digest, Sha256};
 
+use super::verify::verify;
 use crate::manifest::Manifest;
 use crate::user_program::run_script;
 use crate::view::View;
@@ -39,6 +41,17 @@ impl Found {
     pub(super) fn is(&self, named: &CheckpointRef) -> bool {
         self.manifest_sha256.eq_ignore_ascii_case(&named.manifest_sha256)
     }
+
+    /// As a worker would offer it; nothing where its path is no text.
+    fn to_offer(&self) -> Option<CheckpointRef> {
+        Some(CheckpointRef {
+            generation: self.manifest.generation,
+            path: self.path.to_str()?.to_owned(),
+            step: self.manifest.step,
+            samples_seen: self.manifest.samples_seen,
+            manifest_sha256: self.manifest_sha256.clone(),
+        })
+    }
 }
 
 /// Returns the path of a checkpoint within its job's directory, as the worker makes it.
@@ -60,6 +73,25 @@ pub(super) async fn find_checkpoints(prefix: &[String], directory: &Path, job: J
         }
     }
     Ok(found)
+}
+
+/// Returns the newest checkpoint of the job whose files are all there, as far as their sizes tell.
+pub(super) async fn find_newest_whole(
+    prefix: &[String],
+    directory: &Path,
+    job: JobId,
+) -> Result<Option<CheckpointRef>, String> {
+    let view = View(prefix.to_vec());
+    let mut found = find_checkpoints(prefix, directory, job).await?;
+    found.sort_by_key(|one| Reverse(one.order()));
+    for offer in found.iter().filter_map(Found::to_offer) {
+        let home = directory.join(offer.generation.to_string());
+        match verify(&view, &home, job, offer).await {
+            Ok(whole) => return Ok(Some(whole)),
+            Err(why) => tracing::info!(job_id = %job, why, "a checkpoint is not whole"),
+        }
+    }
+    Ok(None)
 }
 
 /// Splits names with a NUL behind each. A name that is no text was not written by a manifest.

@@ -154,7 +154,7 @@ async fn a_start_that_cannot_be_says_whose_fault_it_is() {
         (|order, here| order.run.workdir = Some(format!("{here}/typo")), Blame::Job, "there is no working directory"),
         (|order, _| order.run.command = Command::Argv(vec!["{nonsense}".into()]), Blame::Job, "nonsense"),
         (|order, _| order.checkpoint_dir = "/proc/none".into(), Blame::Node, "/proc/none/g4 cannot be written"),
-        (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "is not visible on this node"),
+        (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "/none is missing"),
         (|order, _| order.placement = place(order, GpuUuid("gone".into())), Blame::Node, "has no GPU gone"),
         (|order, _| order.placement = elsewhere(order), Blame::Infrastructure, "does not name"),
     ];
