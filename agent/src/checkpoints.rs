@@ -1,6 +1,7 @@
-//! What the agent removes below a job's checkpoint directory, always as the job's user: the directory itself where it
-//! is empty, and older checkpoints where the job says how many it keeps (`prune.rs`). Both wait for the scheduler's
-//! word. No link is followed.
+//! What the agent does below a job's checkpoint directory, always as the job's user. It checks what workers offer
+//! (`verify.rs`), finds the newest checkpoint where the one to resume from is missing (`missing.rs`), and removes: the
+//! directory itself where it is empty, and older checkpoints where the job says how many it keeps (`prune.rs`). Both
+//! removals wait for the scheduler's word. No link is followed.
 //!
 //! The alternative for empty directories was the end of the job. An agent does not learn of the end of a job that was
 //! waiting in the queue, so each generation cleans up behind itself, once the scheduler has recorded its end. Several
@@ -8,7 +9,11 @@
 //! generations up to the one that has ended are removed, by `rmdir` alone, and a start begins again where the
 //! directory vanishes under it (`prepare.rs`).
 
+mod find;
+mod links;
+mod missing;
 mod prune;
+mod verify;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,7 +23,9 @@ use headway_types::LaunchOrder;
 
 use crate::site::Site;
 use crate::user_program::run_script;
+pub(crate) use missing::describe_missing;
 pub(crate) use prune::{Pruner, prune};
+pub(crate) use verify::verify;
 
 /// How long a file system may take to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,7 +82,9 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
-    use headway_types::Generation;
+    use headway_types::{CheckpointRef, Generation, JobId, Sequences};
+    use serde_json::json;
+    use sha2::{Digest, Sha256};
 
     use super::*;
     use crate::node::tests::fixture;
@@ -86,6 +95,32 @@ mod tests {
         pub order: LaunchOrder,
         pub job: PathBuf,
         _dir: tempfile::TempDir,
+    }
+
+    impl Scratch {
+        /// A complete checkpoint with two files, one of them below a directory.
+        pub fn save(&self, generation: u64, samples: u64) -> CheckpointRef {
+            self.save_as(self.order.job, generation, samples)
+        }
+
+        pub fn save_as(&self, job: JobId, generation: u64, samples: u64) -> CheckpointRef {
+            let path = self.job.join(format!("g{generation}/step-{samples:09}"));
+            fs::create_dir_all(path.join("parts")).unwrap();
+            for name in ["model.pt", "parts/a b.pt"] {
+                fs::write(path.join(name), "x").unwrap();
+            }
+            let files = json!([{"name": "model.pt", "bytes": 1, "sha256": ""}, {"name": "parts/a b.pt", "bytes": 1, "sha256": ""}]);
+            let text =
+                json!({"job": job, "generation": generation, "step": samples, "samples_seen": samples, "files": files});
+            fs::write(path.join("manifest.json"), text.to_string()).unwrap();
+            CheckpointRef {
+                generation: Generation(generation),
+                path: path.display().to_string(),
+                step: samples,
+                samples_seen: Sequences(samples),
+                manifest_sha256: hex::encode(Sha256::digest(text.to_string())),
+            }
+        }
     }
 
     pub(super) fn make_scratch() -> Scratch {

@@ -4,14 +4,17 @@
 //! time, and then lets the agent end.
 //!
 //! The announcement is part of the inventory, so a session that is opened meanwhile repeats it, and an agent that is
-//! started again takes it back by registering without it. A report of its own would need both.
+//! started again takes it back by registering without it. A report of its own would need both. Nothing new starts here
+//! meanwhile (`prepare.rs`).
 
 use std::convert::Infallible;
 use std::time::Duration;
 
 use headway_types::Seconds;
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::housekeeping::Census;
 use crate::site::Site;
 
 /// Time for the scheduler to hear of the departure, to decide, and to record the ends of groups.
@@ -36,22 +39,37 @@ fn patience(coming_down: Seconds) -> Seconds {
 }
 
 async fn depart(site: &Site) {
-    let patience = patience(site.census.borrow().coming_down);
+    let began = Instant::now();
+    let mut census = site.census.subscribe();
+    let mut longest = patience(census.borrow().coming_down);
+    loop {
+        announce(site, longest);
+        let deadline = began + Duration::from_secs_f64(longest.0);
+        // A group that was on its way when the node began to leave may need longer than those before.
+        let changed = async {
+            sleep_until(began + SETTLING).await;
+            let wanted = |census: &Census| census.is_empty() || patience(census.coming_down).0 > longest.0;
+            // It never fails: the sender is part of the site.
+            census.wait_for(|census| wanted(census)).await.map_or(longest, |census| patience(census.coming_down))
+        };
+        let ended = timeout_at(deadline, changed).await;
+        match ended {
+            Ok(needed) if needed.0 > longest.0 => longest = needed,
+            Ok(_) => return tracing::info!("all groups have left this node"),
+            Err(_) => {
+                return tracing::warn!(
+                    patience_s = longest.0,
+                    "groups have not left this node in time; their workers go on"
+                );
+            }
+        }
+    }
+}
+
+fn announce(site: &Site, patience: Seconds) {
     let reason = format!("its agent got SIGTERM and ends within {}", patience.words());
     tracing::info!(patience_s = patience.0, "the agent was told to leave; the scheduler moves its jobs first");
     site.inventory.change(|offer| offer.leaving_reason = Some(reason));
-    let gone = async {
-        tokio::time::sleep(SETTLING).await;
-        let mut census = site.census.subscribe();
-        // It never fails: the sender is part of the site.
-        drop(census.wait_for(|census| census.is_empty()).await);
-    };
-    match tokio::time::timeout(Duration::from_secs_f64(patience.0), gone).await {
-        Ok(()) => tracing::info!("all groups have left this node"),
-        Err(_) => {
-            tracing::warn!(patience_s = patience.0, "groups have not left this node in time; their workers go on")
-        }
-    }
 }
 
 #[cfg(test)]
@@ -59,10 +77,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use headway_node::{Ledger, NodeEvent};
-    use headway_types::{AgentCommand, Fault, Generation, GroupPhase, JobId, Term, Timestamp};
+    use headway_types::{AgentCommand, Fault, Generation, GroupPhase, JobId, LaunchOrder, Term, Timestamp};
 
     use super::*;
-    use crate::housekeeping::Census;
     use crate::node::tests::fixture;
 
     /// The ledger of a node on which one group is being prepared.
@@ -117,12 +134,40 @@ mod tests {
         site.census.send_replace(Census::of(&ledger(&site)));
         let (leave, stop) = (CancellationToken::new(), CancellationToken::new());
         leave.cancel();
-        let began = tokio::time::Instant::now();
+        let began = Instant::now();
         tokio::select! {
             never = run(&site, &leave, &stop) => match never {},
             () = stop.cancelled() => {}
         }
         let waited = began.elapsed().as_secs_f64();
         assert!((35.0..36.0).contains(&waited), "its grace is 5 s: {waited} s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_was_on_its_way_is_given_its_time_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = fixture::site(dir.path());
+        let mut ledger = ledger(&site);
+        site.census.send_replace(Census::of(&ledger));
+        let (leave, stop) = (CancellationToken::new(), CancellationToken::new());
+        leave.cancel();
+        let began = Instant::now();
+        let others = async {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            let order = fixture::order(&site.inventory.now(), 2, "true");
+            let order = Box::new(LaunchOrder { grace: Seconds(90.0), ..order });
+            let command = AgentCommand::Prepare { order };
+            let _late = ledger.handle(Timestamp(0), NodeEvent::Command { term: Term(1), serial: None, command });
+            site.census.send_replace(Census::of(&ledger));
+            stop.cancelled().await;
+        };
+        tokio::select! {
+            never = run(&site, &leave, &stop) => match never {},
+            () = others => {}
+        }
+        let waited = began.elapsed().as_secs_f64();
+        assert!((120.0..121.0).contains(&waited), "its grace is 90 s: {waited} s");
+        let reason = site.inventory.now().leaving_reason.clone().unwrap();
+        assert!(reason.ends_with(&format!("within {}", Seconds(120.0).words())), "{reason}");
     }
 }

@@ -11,6 +11,7 @@ use headway_types::{ConditionKind, Fault, GpuHealth, LaunchOrder, NodeInventory}
 use nix::unistd::geteuid;
 use tokio_util::sync::CancellationToken;
 
+use crate::checkpoints;
 use crate::foreign;
 use crate::gpu::Device;
 use crate::hooks;
@@ -27,7 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Checks the working directory, the checkpoint directory and the checkpoint to resume from as the user who will need
 /// them: root may see less of a shared file system than that user, or more. What the specification names and this node lacks is a
-/// mistake as far as one node can tell: whether another has it, or had it, the scheduler knows. The checkpoint to resume from was there.
+/// mistake as far as one node can tell: whether another has it, or had it, the scheduler knows. The checkpoint to resume from was there:
+/// where it is gone, the newest one that is there is named.
 /// What a job saves below a directory that everybody may write to is its user's alone; elsewhere that directory's own rules hold.
 ///
 /// The job's directory must be a real directory of the job's user, as one look at the name itself shows: in a sticky directory nobody
@@ -72,7 +74,10 @@ while :; do
     [ "$attempt" -lt 20 ] || exit 13
 done
 [ -w "$2" ] && [ -x "$2" ] || exit 13
-[ -z "$3" ] || [ -r "$3/manifest.json" ] || exit 14
+if [ -n "$3" ] && [ ! -r "$3/manifest.json" ]; then
+    case $(stat -- "$3/manifest.json" 2>&1) in *"No such file"*) exit 17 ;; esac
+    exit 14
+fi
 [ -x "$4" ] || exit 15
 "#;
 
@@ -98,6 +103,9 @@ async fn look<'a>(order: &'a LaunchOrder, site: &Site) -> Result<(Share<'a>, Opt
         return Err(Fault::of_node("the GPU driver does not answer"));
     };
     let inventory = site.inventory.now();
+    if let Some(reason) = &inventory.leaving_reason {
+        return Err(Fault::of_infrastructure(format!("nothing new starts on a node that leaves: {reason}")));
+    }
     let Some(share) = Share::of(order, inventory.node) else {
         return Err(Fault::of_infrastructure("the placement does not name this node"));
     };
@@ -141,14 +149,17 @@ fn check_gpus(share: &Share<'_>, inventory: &NodeInventory, devices: &[Device]) 
 }
 
 async fn probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Result<(), Fault> {
-    let foreign = match run_probe(order, site, user).await? {
-        Probed::Ready => return Ok(()),
-        Probed::Foreign(foreign) => foreign,
-    };
-    replace_foreign(order, user, &foreign).await?;
-    match run_probe(order, site, user).await? {
-        Probed::Ready => Ok(()),
-        Probed::Foreign(foreign) => Err(refuse_foreign(order, user, &foreign, "it was taken again at once")),
+    let mut probed = run_probe(order, site, user).await?;
+    if let Probed::Foreign(foreign) = &probed {
+        replace_foreign(order, user, foreign).await?;
+        probed = run_probe(order, site, user).await?;
+    }
+    match (probed, &order.resume) {
+        (Probed::Foreign(foreign), _) => Err(refuse_foreign(order, user, &foreign, "it was taken again at once")),
+        (Probed::MissingCheckpoint, Some(missing)) => {
+            Err(checkpoints::describe_missing(order, missing, &site.users.prefix(user)).await)
+        }
+        (Probed::Ready | Probed::MissingCheckpoint, _) => Ok(()),
     }
 }
 
@@ -157,6 +168,8 @@ enum Probed {
     Ready,
     /// The job's checkpoint directory is not its user's: uid and file type, as `stat` names them.
     Foreign(String),
+    /// The checkpoint to resume from is not there.
+    MissingCheckpoint,
 }
 
 async fn run_probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) -> Result<Probed, Fault> {
@@ -190,12 +203,13 @@ async fn run_probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) ->
             "there is no working directory {workdir}; make it where every node sees it, or correct run.workdir"
         ))),
         Some(13) => Err(unwritable(&checkpoints, &whom, said)),
-        Some(14) => Err(Fault::of_node(format!("checkpoint {resume} is not visible on this node"))),
+        Some(14) => Err(Fault::of_node(format!("checkpoint {resume} cannot be read on this node"))),
         Some(15) => {
             let root = site.files.root().display();
             Err(Fault::of_node(format!("{root} must let the users of jobs pass through, and so must its parents")))
         }
         Some(16) => Ok(Probed::Foreign(String::from_utf8_lossy(&output.stdout).trim().to_owned())),
+        Some(17) => Ok(Probed::MissingCheckpoint),
         _ => Err(Fault::of_node(format!("looking at the job's directories ended with {}: {said}", output.status))),
     }
 }
@@ -259,7 +273,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
-    use headway_types::{Blame, GpuType};
+    use headway_types::{Blame, CheckpointRef, Generation, GpuType, Sequences};
 
     use super::*;
     use crate::node::tests::fixture;
@@ -302,6 +316,29 @@ mod tests {
         done.cancel();
         remover.join().unwrap();
         assert!(removals.load(Ordering::SeqCst) < 3, "it has vanished under the last start");
+    }
+
+    #[tokio::test]
+    async fn a_checkpoint_that_is_gone_is_told_from_one_that_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = fixture::site(&dir.path().join("agent"));
+        let mut order = fixture::order(&site.inventory.now(), 2, "true");
+        let job = dir.path().join(order.job.to_string());
+        order.checkpoint_dir = job.display().to_string();
+        std::fs::create_dir_all(job.join("g1")).unwrap();
+        let mut probe_at = async |path: &str| {
+            order.resume = Some(CheckpointRef {
+                generation: Generation(1),
+                path: job.join(path).display().to_string(),
+                step: 1,
+                samples_seen: Sequences(1),
+                manifest_sha256: "00".into(),
+            });
+            probe(&order, &site, None).await.unwrap_err()
+        };
+        assert!(probe_at("g1/step-000000001").await.missing_checkpoint.is_some());
+        let fault = probe_at(&format!("g1/{}", "x".repeat(300))).await;
+        assert!(fault.missing_checkpoint.is_none() && fault.message.contains("cannot be read"), "{fault:?}");
     }
 
     #[test]

@@ -2,6 +2,9 @@
 //! when all have been asked. One that does not even answer is passed over for a while: it would hold up every turn. So is, for a moment, one whose
 //! connection broke: it may hang.
 
+mod memory;
+mod turns;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -12,6 +15,8 @@ use crate::certificate::Certificate;
 use crate::config::Access;
 use crate::files::{read_beginning, write_durably};
 use crate::session::{Dialer, SessionError, chain};
+use memory::{Memory, Named};
+pub(crate) use turns::Turns;
 
 /// Nobody answers there: who dials again only waits again.
 const SILENT: Duration = Duration::from_secs(5);
@@ -30,8 +35,7 @@ pub(crate) struct Servers {
     known: RwLock<Vec<Known>>,
     pub(crate) turns: Turns,
     certificate: Option<Arc<Certificate>>,
-    /// Servers that are stored for the next start, whether or not this one dials them.
-    remembered: Mutex<Vec<String>>,
+    memory: Mutex<Memory>,
 }
 
 /// One server.
@@ -41,15 +45,6 @@ struct Known {
     dialer: Arc<Dialer>,
     /// The node joined by it, or its operator gave it: it stays whatever servers name.
     joined: bool,
-}
-
-/// Which servers a server names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Named {
-    /// All servers of the cluster.
-    All,
-    /// Some of them.
-    Part,
 }
 
 impl Servers {
@@ -84,9 +79,9 @@ impl Servers {
             return Err(AgentError::Server { url: String::new(), message: "there is none".to_owned() });
         }
         let turns = Turns::of(known.len());
-        let servers = Self { known: RwLock::new(known), turns, certificate, remembered: Mutex::default() };
-        servers.take_in(learned, Named::Part);
-        *servers.remembered() = remembered;
+        let servers = Self { known: RwLock::new(known), turns, certificate, memory: Mutex::default() };
+        servers.take_in(learned, &BTreeSet::new());
+        servers.memory().remembered = remembered;
         Ok(servers)
     }
 
@@ -109,42 +104,41 @@ impl Servers {
 
     /// Takes in servers of the cluster that a server names, and remembers them for the next start.
     pub(crate) fn learn(&self, urls: &[String]) {
-        self.learn_named(urls, Named::Part);
+        self.learn_named(urls, Named::Part, Instant::now());
     }
 
-    /// Takes in all servers of the cluster, as its leader names them: others that were learned are dialled no longer. A leader that names
-    /// none is alone, or cannot read the list, so what was learned stays.
+    /// Takes in all servers of the cluster, as its leader names them: others that were learned are dialled for some time
+    /// yet. A leader that names none is alone, or cannot read the list, so what was learned stays.
     pub(crate) fn learn_all(&self, urls: &[String]) {
         if !urls.is_empty() {
-            self.learn_named(urls, Named::All);
+            self.learn_named(urls, Named::All, Instant::now());
         }
     }
 
-    fn learn_named(&self, urls: &[String], named: Named) {
+    fn learn_named(&self, urls: &[String], named: Named, now: Instant) {
         let Some(certificate) = &self.certificate else { return };
-        if self.take_in(urls, named) {
-            let known: Vec<String> = self.read().iter().map(|known| known.url.clone()).collect();
-            tracing::info!(servers = known.join(","), "the known servers of the cluster have changed");
+        let mut memory = self.memory();
+        let expired = memory.note_named(urls, &self.urls(), named, now);
+        if self.take_in(urls, &expired) {
+            tracing::info!(servers = self.urls().join(","), "the known servers of the cluster have changed");
         }
-        let mut remembered = self.remembered();
-        let next = self.next_remembered(&remembered, urls, named);
+        let next = self.next_remembered(&memory.remembered, urls, &expired);
         // A takeover changes their order alone.
-        if next.iter().collect::<BTreeSet<_>>() == remembered.iter().collect() {
+        if next.iter().collect::<BTreeSet<_>>() == memory.remembered.iter().collect() {
             return;
         }
         let text: String = next.iter().map(|url| format!("{url}\n")).collect();
         if let Err(error) = write_durably(&certificate.learned_servers(), text.as_bytes()) {
             tracing::warn!(%error, "the servers of the cluster are not remembered for the next start");
         }
-        *remembered = next;
+        memory.remembered = next;
     }
 
-    /// Returns what is to be stored: the usable ones of those named and, where they are not all, the newest of those before.
-    fn next_remembered(&self, before: &[String], urls: &[String], named: Named) -> Vec<String> {
-        let known = self.read();
-        let is_usable = |url: &&String| known.iter().any(|known| known.url == **url);
-        let mut next: Vec<String> = if named == Named::Part { before.to_vec() } else { Vec::new() };
-        for url in urls.iter().filter(is_usable) {
+    /// Returns what is to be stored: the usable ones of those named, and the newest of those before that are not gone.
+    fn next_remembered(&self, before: &[String], urls: &[String], expired: &BTreeSet<String>) -> Vec<String> {
+        let known = self.urls();
+        let mut next: Vec<String> = before.iter().filter(|url| !expired.contains(*url)).cloned().collect();
+        for url in urls.iter().filter(|url| known.contains(url)) {
             if !next.contains(url) {
                 next.push(url.clone());
             }
@@ -153,21 +147,22 @@ impl Servers {
     }
 
     /// Returns whether the known servers have changed. The one whose turn it is stays.
-    fn take_in(&self, urls: &[String], named: Named) -> bool {
+    fn take_in(&self, urls: &[String], expired: &BTreeSet<String>) -> bool {
         let Some(certificate) = &self.certificate else { return false };
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let before = known.len();
         let new = new_servers(&known, urls, certificate);
-        let mut surplus = match named {
-            Named::All => before,
-            Named::Part => (before + new.len()).saturating_sub(MOST_SERVERS),
-        };
         let current = self.turns.current();
-        let mut kept = Vec::new();
+        let may_go = |at: usize, one: &Known| !one.joined && at != current && !urls.contains(&one.url);
+        let mut kept: Vec<bool> =
+            known.iter().enumerate().map(|(at, one)| !(may_go(at, one) && expired.contains(&one.url))).collect();
+        let stay = kept.iter().filter(|stays| **stays).count();
+        let mut surplus = (stay + new.len()).saturating_sub(MOST_SERVERS);
         for (at, one) in known.iter().enumerate() {
-            let stays = surplus == 0 || one.joined || at == current || urls.contains(&one.url);
-            surplus -= usize::from(!stays);
-            kept.push(stays);
+            if surplus > 0 && kept[at] && may_go(at, one) {
+                kept[at] = false;
+                surplus -= 1;
+            }
         }
         self.turns.retain(&kept);
         let mut stays = kept.iter();
@@ -205,8 +200,12 @@ impl Servers {
         self.read().len()
     }
 
-    fn remembered(&self) -> MutexGuard<'_, Vec<String>> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn urls(&self) -> Vec<String> {
+        self.read().iter().map(|known| known.url.clone()).collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Vec<Known>> {
@@ -235,83 +234,6 @@ fn read_learned(file: &Path) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Whose turn it is among so many.
-pub(crate) struct Turns(Mutex<State>);
-
-struct State {
-    current: usize,
-    /// Still to be asked before the next pause, the current one among them.
-    left: usize,
-    /// Until when each is passed over.
-    passed_over: Vec<Option<Instant>>,
-}
-
-impl Turns {
-    pub(crate) fn of(count: usize) -> Self {
-        Self(Mutex::new(State { current: 0, left: count, passed_over: vec![None; count] }))
-    }
-
-    /// There are so many now; those before keep their places.
-    fn grow(&self, count: usize) {
-        let mut state = self.state();
-        let more = count.saturating_sub(state.passed_over.len());
-        state.left += more;
-        state.passed_over.resize(count, None);
-    }
-
-    /// Drops the servers whose place holds false; the current one is none of them.
-    fn retain(&self, kept: &[bool]) {
-        let mut state = self.state();
-        state.current = kept[..state.current].iter().filter(|stays| **stays).count();
-        let mut stays = kept.iter();
-        state.passed_over.retain(|_| stays.next() == Some(&true));
-        state.left = state.left.min(state.passed_over.len());
-    }
-
-    pub(crate) fn are_several(&self) -> bool {
-        self.state().passed_over.len() > 1
-    }
-
-    pub(crate) fn current(&self) -> usize {
-        self.state().current
-    }
-
-    /// The current one has taken this node: a turn begins with whoever is dialled next.
-    pub(crate) fn begin_anew(&self) {
-        let mut state = self.state();
-        state.left = state.passed_over.len();
-        let current = state.current;
-        state.passed_over[current] = None;
-    }
-
-    /// Goes on from the current one, which is passed over for so long; whether the next is to be dialled at once.
-    pub(crate) fn go_on(&self, pass_over: Duration) -> bool {
-        self.state().go_on(Instant::now(), pass_over)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn go_on(&mut self, now: Instant, pass_over: Duration) -> bool {
-        let (count, from) = (self.passed_over.len(), self.current);
-        self.passed_over[from] = Some(now + pass_over);
-        let passed_over = |at: usize| self.passed_over[at].is_some_and(|until| now < until);
-        let mut others = (1..=count).map(|step| (step, (from + step) % count));
-        // Where all are, each has its turn.
-        let (step, next) = others.find(|(_, at)| !passed_over(*at)).unwrap_or((1, (from + 1) % count));
-        self.current = next;
-        self.left = self.left.saturating_sub(step);
-        if self.left == 0 {
-            self.left = count;
-            return false;
-        }
-        true
-    }
-}
-
 impl SessionError {
     /// For how long the server is passed over where there are others.
     pub(crate) fn passes_over(&self) -> Duration {
@@ -333,47 +255,13 @@ impl SessionError {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
+    use super::memory::UNNAMED_KEPT;
     use super::*;
-
-    /// The servers asked one after the other, with a dash for each pause.
-    fn asked(turns: &mut State, silent: &[usize], times: usize) -> String {
-        let now = Instant::now();
-        let mut told = String::new();
-        for _ in 0..times {
-            told.push_str(&turns.current.to_string());
-            let silent = silent.contains(&turns.current);
-            if !turns.go_on(now, if silent { Duration::from_secs(5) } else { Duration::ZERO }) {
-                told.push('-');
-            }
-        }
-        told
-    }
-
-    fn turns(count: usize) -> State {
-        State { current: 0, left: count, passed_over: vec![None; count] }
-    }
-
-    #[test]
-    fn all_are_asked_before_a_pause() {
-        assert_eq!(asked(&mut turns(1), &[], 3), "0-0-0-");
-        assert_eq!(asked(&mut turns(3), &[], 7), "012-012-0");
-    }
-
-    #[test]
-    fn whoever_does_not_answer_is_passed_over() {
-        assert_eq!(asked(&mut turns(2), &[0], 4), "01-1-1-");
-        assert_eq!(asked(&mut turns(3), &[1], 6), "012-02-0");
-        assert_eq!(asked(&mut turns(2), &[0, 1], 4), "01-01-");
-    }
 
     fn joined(dir: &Path) -> Access {
         let file = dir.join("identity.json");
         crate::certificate::tests::held(60.0, 90.0).write(&file).unwrap();
         Access::Certificate(file)
-    }
-
-    fn urls(servers: &Servers) -> Vec<String> {
-        servers.read().iter().map(|known| known.url.clone()).collect()
     }
 
     fn told(names: &[&str]) -> Vec<String> {
@@ -385,11 +273,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let access = joined(dir.path());
         let servers = Servers::open(&[], &access).unwrap();
-        let before = urls(&servers);
+        let before = servers.urls();
         assert_eq!((before.len(), servers.turns.are_several()), (1, false));
         servers.learn(&told(&["https://second:7601", &before[0], "http://clear:7601", "no address at all"]));
         assert_eq!(
-            urls(&servers),
+            servers.urls(),
             [before[0].as_str(), "https://second:7601"],
             "a certificate is shown over https alone"
         );
@@ -397,9 +285,9 @@ mod tests {
         assert!(servers.turns.go_on(Duration::ZERO), "the new one is dialled before the next pause");
         assert_eq!(servers.turns.current(), 1);
         assert_eq!((servers.beginning_with_current().len(), servers.count()), (2, 2));
-        assert_eq!(urls(&Servers::open(&[], &access).unwrap()), urls(&servers), "the next start knows it");
+        assert_eq!(Servers::open(&[], &access).unwrap().urls(), servers.urls(), "the next start knows it");
         let given = Servers::open(&told(&["https://given:7601"]), &access).unwrap();
-        assert_eq!(urls(&given), ["https://given:7601"], "what an operator says holds");
+        assert_eq!(given.urls(), ["https://given:7601"], "what an operator says holds");
     }
 
     #[test]
@@ -407,20 +295,45 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let access = joined(dir.path());
         let servers = Servers::open(&[], &access).unwrap();
-        let first = urls(&servers)[0].clone();
+        let first = servers.urls()[0].clone();
         servers.learn(&told(&["https://old:1", "https://current:1", "https://stays:1"]));
         assert!(servers.turns.go_on(Duration::ZERO) && servers.turns.go_on(Duration::ZERO));
-        servers.learn_all(&told(&["https://stays:1", "https://new:1"]));
-        assert_eq!(urls(&servers), [&first, "https://current:1", "https://stays:1", "https://new:1"]);
+        let (now, later) = (Instant::now(), Instant::now() + UNNAMED_KEPT);
+        let named = told(&["https://stays:1", "https://new:1"]);
+        servers.learn_named(&named, Named::All, now);
+        let all = told(&[&first, "https://old:1", "https://current:1", "https://stays:1", "https://new:1"]);
+        assert_eq!(servers.urls(), all, "one that restarts is not named for a moment");
+        let next = Servers::open(&[], &access).unwrap();
+        assert_eq!(next.count(), 5, "neither is one that the next start knows");
+        servers.learn_named(&named, Named::All, later);
+        assert_eq!(servers.urls(), [&first, "https://current:1", "https://stays:1", "https://new:1"]);
         assert_eq!(servers.turns.current(), 1, "the one whose session it is stays");
         let next = Servers::open(&[], &access).unwrap();
-        assert_eq!(urls(&next), [&first, "https://stays:1", "https://new:1"]);
+        assert_eq!(next.urls(), [&first, "https://stays:1", "https://new:1"]);
         servers.learn_all(&[]);
         assert_eq!(servers.count(), 4, "a leader that names none says nothing of others");
         assert_eq!((servers.turns.go_on(Duration::ZERO), servers.turns.current()), (true, 2));
-        servers.learn_all(&told(&[&first, "https://stays:1"]));
-        assert_eq!((urls(&servers), servers.turns.current()), (told(&[&first, "https://stays:1"]), 1));
+        let named = told(&[&first, "https://stays:1"]);
+        servers.learn_named(&named, Named::All, later);
+        servers.learn_named(&named, Named::All, later + UNNAMED_KEPT);
+        assert_eq!((servers.urls(), servers.turns.current()), (told(&[&first, "https://stays:1"]), 1));
         assert!(!servers.turns.go_on(Duration::ZERO) || !servers.turns.go_on(Duration::ZERO), "a turn ends");
+    }
+
+    #[test]
+    fn a_server_that_comes_back_is_as_any_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let servers = Servers::open(&[], &joined(dir.path())).unwrap();
+        let (now, all, part) = (Instant::now(), told(&["https://a:1", "https://b:1"]), told(&["https://a:1"]));
+        let half = UNNAMED_KEPT / 2;
+        servers.learn_named(&all, Named::All, now);
+        servers.learn_named(&part, Named::All, now);
+        servers.learn_named(&all, Named::Part, now + half);
+        servers.learn_named(&part, Named::All, now + half);
+        servers.learn_named(&part, Named::All, now + UNNAMED_KEPT);
+        assert!(servers.urls().contains(&all[1]), "its time has begun anew");
+        servers.learn_named(&part, Named::All, now + half + UNNAMED_KEPT);
+        assert!(!servers.urls().contains(&all[1]));
     }
 
     #[test]
@@ -428,14 +341,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let access = joined(dir.path());
         let servers = Servers::open(&[], &access).unwrap();
-        let joined = urls(&servers)[0].clone();
+        let joined = servers.urls()[0].clone();
         let many: Vec<String> = (1..MOST_SERVERS).map(|number| format!("https://s{number}:1")).collect();
         servers.learn(&many);
         assert_eq!(servers.count(), MOST_SERVERS);
         servers.learn(&told(&["https://s1:1", "https://new:1"]));
         let expected = [&[joined.clone(), many[0].clone()], &many[2..], &["https://new:1".to_owned()]].concat();
-        assert_eq!(urls(&servers), expected);
-        let next = urls(&Servers::open(&[], &access).unwrap());
+        assert_eq!(servers.urls(), expected);
+        let next = Servers::open(&[], &access).unwrap().urls();
         assert!(next.contains(&joined) && next.contains(&"https://new:1".to_owned()));
     }
 
@@ -444,16 +357,16 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let access = joined(dir.path());
         let servers = Servers::open(&[], &access).unwrap();
-        let first = urls(&servers)[0].clone();
+        let first = servers.urls()[0].clone();
         servers.learn(&told(&["https://second:1"]));
         let file = servers.certificate().unwrap().learned_servers();
         let stored_before = dir.path().join("stored before");
         std::fs::hard_link(&file, &stored_before).unwrap();
         let given = Servers::open(&told(&["https://given:1"]), &access).unwrap();
         given.learn(&told(&["https://third:1"]));
-        assert_eq!(urls(&given), ["https://given:1", "https://third:1"]);
+        assert_eq!(given.urls(), ["https://given:1", "https://third:1"]);
         let next = Servers::open(&[], &access).unwrap();
-        assert_eq!(urls(&next), [&first, "https://second:1", "https://third:1"]);
+        assert_eq!(next.urls(), [&first, "https://second:1", "https://third:1"]);
         let before = std::fs::read_to_string(&stored_before).unwrap();
         assert_eq!(before, "https://second:1\n", "a file is replaced as a whole, never rewritten in its place");
     }
@@ -470,14 +383,5 @@ mod tests {
         let servers = Servers::open(&["http://127.0.0.1:1".to_owned()], &token).unwrap();
         servers.learn(&many);
         assert_eq!(servers.count(), 1, "a token goes where its operator says, and nowhere else");
-    }
-
-    #[test]
-    fn after_a_session_the_others_are_asked_before_a_pause() {
-        let turns = Turns::of(2);
-        assert!(turns.go_on(Duration::ZERO));
-        turns.begin_anew();
-        assert!(turns.go_on(Duration::ZERO));
-        assert!(!turns.go_on(Duration::ZERO));
     }
 }

@@ -1,7 +1,6 @@
 //! The unix socket workers talk to (docs/worker-protocol.md): who may speak, lines in, lines out. It never decides;
 //! a checked worker's words go to the node's loop.
 
-mod checkpoint;
 #[cfg(test)]
 mod fuzz;
 mod message;
@@ -27,6 +26,7 @@ use tokio_stream::StreamExt;
 use tokio_util::codec::{FramedRead, LinesCodec};
 
 use crate::AgentError;
+use crate::checkpoints;
 use crate::connections::{Connection, Connections};
 use crate::files::read_beginning;
 use crate::node::{Hello, Input};
@@ -271,11 +271,12 @@ impl Worker {
     }
 
     async fn verify(&self, offer: CheckpointLine) -> Result<(CheckpointRef, Seconds), String> {
-        let (job, generation, duration) = (self.job, self.generation, offer.duration_s);
+        let CheckpointLine { step, samples_seen, path, manifest_sha256, duration_s } = offer;
+        let offer = CheckpointRef { generation: self.generation, path, step, samples_seen, manifest_sha256 };
         let user = self.site.user_of_started(&self.home.owner).await.map_err(|fault| fault.message)?;
         let view = View(self.site.users.prefix(user.as_ref()));
-        let verified = checkpoint::verify(&view, Path::new(&self.home.directory), job, generation, offer).await?;
-        Ok((verified, duration))
+        let verified = checkpoints::verify(&view, Path::new(&self.home.directory), self.job, offer).await?;
+        Ok((verified, duration_s))
     }
 }
 

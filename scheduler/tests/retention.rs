@@ -154,20 +154,29 @@ async fn names_of_deleted_nodes_go_once_nothing_names_them() {
     let store = database.store().await;
     let term = store.begin_term().await.unwrap();
     let mut ids = IdSource::seeded(1);
-    let [forgotten, told, young] = std::array::from_fn(|_| ids.node(START));
-    let nodes = [forgotten, told, young].map(|id| Change::Node(Arc::new(node(id))));
+    let [forgotten, told, held, young] = std::array::from_fn(|_| ids.node(START));
+    let nodes = [forgotten, told, held, young].map(|id| Change::Node(Arc::new(node(id))));
     store.commit(term, &nodes).await.unwrap();
-    let gone = [forgotten, told, young].map(Change::NodeGone);
+    let done = ended(ids.job(START), "done", day(2.0));
+    let mut ran = allocation(done.id, held, 1);
+    ran.released.insert(held, Release { at: START, proof: ReleaseProof::Reported });
+    ran.ended_at = Some(START);
+    store.commit(term, &[Change::Job(Arc::new(done)), Change::Allocation(Arc::new(ran))]).await.unwrap();
+    let gone = [forgotten, told, held, young].map(Change::NodeGone);
     store.commit(term, &gone).await.unwrap();
     store.commit(term, &[Change::Event(EventRecord { node: Some(told), ..event(1, START) })]).await.unwrap();
     let mut admin = database.options.connect().await.unwrap();
     let age = "UPDATE former_nodes SET deleted_at = to_timestamp($2) WHERE node_id = ANY($1)";
-    let age = sqlx::query(age).bind([forgotten.0, told.0]).bind(START.0 as f64 / 1e6);
+    let age = sqlx::query(age).bind([forgotten.0, told.0, held.0]).bind(START.0 as f64 / 1e6);
     age.execute(&mut admin).await.unwrap();
-    let named = async || store.former_names(&[forgotten, told, young]).await.unwrap().into_keys().collect::<Vec<_>>();
+    let named =
+        async || store.former_names(&[forgotten, told, held, young]).await.unwrap().into_keys().collect::<Vec<_>>();
     assert_eq!(store.prune_former_nodes(START + Seconds(1.0)).await.unwrap(), 1);
-    assert_eq!(named().await, [told, young]);
+    assert_eq!(named().await, [told, held, young]);
     store.prune_events(day(1.0), 10).await.unwrap();
+    assert_eq!(store.prune_former_nodes(START + Seconds(1.0)).await.unwrap(), 1);
+    assert_eq!(named().await, [held, young], "what a job held is shown with its node's name");
+    store.prune_jobs(day(3.0), 10).await.unwrap();
     assert_eq!(store.prune_former_nodes(START + Seconds(1.0)).await.unwrap(), 1);
     assert_eq!(named().await, [young]);
 }

@@ -41,6 +41,41 @@ async fn the_newest_checkpoints_stay_and_a_job_without_any_leaves_no_directory()
     cluster.stop(&[]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_checkpoint_was_removed_after_the_backup_goes_on_from_the_newest_one() {
+    let mut cluster = Cluster::start(1, 2).await;
+    let yaml = EmulatedJob { max_gpus: 2, checkpoint_seconds: 1.0, ..EmulatedJob::named("keeper") }.yaml();
+    let id = submit(&cluster, &yaml.replace("grace: 10s}", "grace: 10s, keep: 1}")).await;
+    let newest = async |cluster: &Cluster| {
+        let committed = cluster.client.checkpoints(&id).await.ok()?;
+        committed.first().map(|one| (one.step, PathBuf::from(&one.path)))
+    };
+    until("a commit", PATIENCE, || async { newest(&cluster).await }).await;
+    let file = cluster.dir().join("cluster.backup").display().to_string();
+    cluster.command(&["admin", "backup", &file, "--database-url", &cluster.database_url()]);
+    let (_, backed_up) = newest(&cluster).await.unwrap();
+    until("the checkpoint of the backup to go", PATIENCE, || async { (!backed_up.exists()).then_some(()) }).await;
+    // It runs no more, so it cannot simply go on.
+    cluster.command(&["job", "hold", "keeper"]);
+    ended(&cluster, &id, State::Held).await;
+    let (step, _) = newest(&cluster).await.unwrap();
+
+    cluster.lose_the_database().await;
+    cluster.command(&["admin", "restore", &file, "--database-url", &cluster.database_url()]);
+    cluster.start_server().await;
+    cluster.wait_for_nodes(1).await;
+    until("the job to save again", PATIENCE, || async {
+        let job = cluster.client.job(&id).await.ok()?.job;
+        assert_ne!(job.state, State::Failed);
+        newest(&cluster).await.filter(|one| one.0 > step)
+    })
+    .await;
+    let events = cluster.client.events(200).await.unwrap();
+    let told: Vec<&str> = events.iter().map(|event| event.verb.as_str()).collect();
+    assert_eq!(told.iter().filter(|verb| **verb == "checkpoint.adopted").count(), 1, "{told:?}");
+    cluster.stop(&[]).await;
+}
+
 async fn submit(cluster: &Cluster, yaml: &str) -> String {
     cluster.client.submit_yaml(yaml, None).await.unwrap().jobs[0].id.to_string()
 }

@@ -1,36 +1,25 @@
 //! Removes a job's older checkpoints (`training.checkpoint.keep`; docs/decisions/0025-pruned-checkpoints.md). The
-//! scheduler names the checkpoint that it has committed. What else there is, the disk says: a directory directly
-//! below `<job>/g<generation>` is a checkpoint of the job if its `manifest.json` says so. The newest ones up to the
-//! committed one stay. Of the others only the files that their manifests name are removed, the manifest last, and
-//! then the directories that are empty.
+//! scheduler names the checkpoint that it has committed. What else there is, the disk says (`find.rs`). The newest ones
+//! up to the committed one stay, the one that the attempt has resumed from, and those that symbolic links in the job's
+//! directory lead to (`links.rs`). Of the others only the files that their manifests name are removed, the manifest
+//! last, and then the directories that are empty.
 //!
-//! It must never remove the committed checkpoint, a newer one, or what no manifest of this job names. Where the
-//! committed one is not found as it was committed, nothing is removed.
+//! It must never remove the committed checkpoint, a newer one, one that a rank of this attempt may still read, or what
+//! no manifest of this job names. Where the committed one is not found as it was committed, nothing is removed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use headway_types::{CheckpointRef, Generation, JobId, LaunchOrder, Sequences};
-use sha2::{Digest, Sha256};
+use headway_types::{CheckpointRef, LaunchOrder};
 use tokio::sync::Mutex;
 
-use crate::manifest::Manifest;
+use super::find::{Found, find_checkpoints, run_in, split_names};
+use super::links::{find_links, keep_linked};
 use crate::site::Site;
-use crate::user_program::run_script;
-use crate::view::View;
 
-/// How long a file system may take to list a job's checkpoints, and to remove one of them.
-const PATIENCE: Duration = Duration::from_secs(600);
-
-/// Lists what may be a checkpoint of the job whose directory is `$1`. The directory itself must be none by a link.
-const LIST: &str = r#"
-[ -d "$1" ] && [ ! -L "$1" ] && cd -P -- "$1" || exit 0
-find . -mindepth 2 -maxdepth 2 -type d -path './g[0-9]*/*' -print0
-"#;
 /// Lists what is in the checkpoint `$1` and no directory; no link is followed.
 const CONTENT: &str = r#"cd -P -- "$1" && find . ! -type d -print0"#;
 /// Removes the files whose names come in from the checkpoint `$1`, then its manifest, then each directory that is
@@ -47,20 +36,6 @@ exit 0
 
 /// One job of removing after the other: two at once would stand in each other's way, and in the way of those who save.
 pub(crate) type Pruner = Arc<Mutex<()>>;
-
-/// A complete checkpoint of the job.
-struct Found {
-    path: PathBuf,
-    manifest: Manifest,
-    manifest_sha256: String,
-}
-
-impl Found {
-    /// The newest has seen the most samples. Where two have seen as many, the later generation has saved them again.
-    fn order(&self) -> (Sequences, Generation, u64) {
-        (self.manifest.samples_seen, self.manifest.generation, self.manifest.step)
-    }
-}
 
 /// Removes what the job does not keep, once `committed` is its committed checkpoint.
 pub(crate) async fn prune(
@@ -93,9 +68,14 @@ async fn remove_older(
     let user = site.user_of_started(&order.owner).await.map_err(|fault| fault.message)?;
     let prefix = site.users.prefix(user.as_ref());
     let found = find_checkpoints(&prefix, directory, order.job).await?;
+    let mut older = older_than_kept(found, committed, keep);
+    older.retain(|one| !order.resume.as_ref().is_some_and(|resumed| one.is(resumed)));
+    if !older.is_empty() {
+        keep_linked(&mut older, &find_links(&prefix, directory).await?);
+    }
     let (mut removed, mut failed) = (0, None);
-    for old in older_than_kept(found, committed, keep) {
-        match remove_checkpoint(&prefix, &old).await {
+    for old in &older {
+        match remove_checkpoint(&prefix, old).await {
             Ok(()) => removed += 1,
             Err(why) => failed = failed.or(Some(why)),
         }
@@ -103,33 +83,14 @@ async fn remove_older(
     failed.map_or(Ok(removed), Err)
 }
 
-/// Returns the complete checkpoints of the job. A directory without a manifest that can be read, or with one of another
-/// job, is none.
-async fn find_checkpoints(prefix: &[String], directory: &Path, job: JobId) -> Result<Vec<Found>, String> {
-    let view = View(prefix.to_vec());
-    let mut found = Vec::new();
-    for name in split_names(&run_in(prefix, LIST, directory, None, &[]).await?) {
-        let path = directory.join(name.trim_start_matches("./"));
-        let Ok(text) = view.read(&path.join("manifest.json")).await else { continue };
-        let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else { continue };
-        let home = format!("{}", manifest.generation);
-        let at_home = path.parent().and_then(Path::file_name).is_some_and(|name| name == home.as_str());
-        if manifest.job == job && at_home {
-            found.push(Found { path, manifest, manifest_sha256: hex::encode(Sha256::digest(&text)) });
-        }
-    }
-    Ok(found)
-}
-
 /// Returns the checkpoints that are older than the newest `keep` up to the committed one; none where that is not there
 /// as it was committed.
 fn older_than_kept(mut found: Vec<Found>, committed: &CheckpointRef, keep: NonZeroU32) -> Vec<Found> {
-    let is_committed = |one: &Found| one.manifest_sha256.eq_ignore_ascii_case(&committed.manifest_sha256);
-    if !found.iter().any(is_committed) {
+    if !found.iter().any(|one| one.is(committed)) {
         return Vec::new();
     }
-    found.retain(|one| !is_committed(one) && one.manifest.samples_seen <= committed.samples_seen);
-    found.sort_by_key(|one| std::cmp::Reverse(one.order()));
+    found.retain(|one| !one.is(committed) && one.manifest.samples_seen <= committed.samples_seen);
+    found.sort_by_key(|one| Reverse(one.order()));
     let beside = keep.get() as usize - 1;
     found.split_off(beside.min(found.len()))
 }
@@ -145,29 +106,6 @@ async fn remove_checkpoint(prefix: &[String], old: &Found) -> Result<(), String>
     run_in(prefix, REMOVE, &old.path, Some(&old.manifest_sha256), &files).await.map(drop)
 }
 
-/// Splits names with a NUL behind each. A name that is no text was not written by a manifest.
-fn split_names(text: &[u8]) -> Vec<String> {
-    let parts = text.split(|byte| *byte == 0).filter(|part| !part.is_empty());
-    parts.filter_map(|part| String::from_utf8(part.to_vec()).ok()).collect()
-}
-
-/// Runs a script about a directory as the job's user, and returns what it prints.
-async fn run_in(
-    prefix: &[String],
-    script: &str,
-    directory: &Path,
-    argument: Option<&str>,
-    input: &[u8],
-) -> Result<Vec<u8>, String> {
-    let arguments: Vec<&OsStr> = [directory.as_os_str()].into_iter().chain(argument.map(OsStr::new)).collect();
-    let output = run_script(prefix, script, &arguments, input, PATIENCE).await;
-    let output = output.map_err(|why| format!("looking at {}: {why}", directory.display()))?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    Err(format!("{}: {}", directory.display(), String::from_utf8_lossy(&output.stderr).trim()))
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -175,36 +113,12 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use serde_json::json;
+    use headway_types::JobId;
 
     use super::*;
     use crate::checkpoints::tests::{Scratch, make_scratch};
 
     impl Scratch {
-        /// A complete checkpoint with two files, one of them below a directory.
-        fn save(&self, generation: u64, samples: u64) -> CheckpointRef {
-            self.save_as(self.order.job, generation, samples)
-        }
-
-        fn save_as(&self, job: JobId, generation: u64, samples: u64) -> CheckpointRef {
-            let path = self.job.join(format!("g{generation}/step-{samples:09}"));
-            fs::create_dir_all(path.join("parts")).unwrap();
-            for name in ["model.pt", "parts/a b.pt"] {
-                fs::write(path.join(name), "x").unwrap();
-            }
-            let files = json!([{"name": "model.pt", "bytes": 1, "sha256": ""}, {"name": "parts/a b.pt", "bytes": 1, "sha256": ""}]);
-            let text =
-                json!({"job": job, "generation": generation, "step": samples, "samples_seen": samples, "files": files});
-            fs::write(path.join("manifest.json"), text.to_string()).unwrap();
-            CheckpointRef {
-                generation: Generation(generation),
-                path: path.display().to_string(),
-                step: samples,
-                samples_seen: Sequences(samples),
-                manifest_sha256: hex::encode(Sha256::digest(text.to_string())),
-            }
-        }
-
         async fn prune(&self, committed: &CheckpointRef, keep: u32) -> Result<usize, String> {
             remove_older(&self.order, committed, NonZeroU32::new(keep).unwrap(), &self.site).await
         }
@@ -247,6 +161,64 @@ mod tests {
         }
         assert!(exists(&replaced) && Path::new(&replaced.path).join("model.pt").exists(), "it is the newer one");
         assert!(!exists(&old) && exists(&committed));
+    }
+
+    #[tokio::test]
+    async fn the_one_that_the_attempt_has_resumed_from_stays() {
+        let mut scratch = make_scratch();
+        let [old, resumed] = [scratch.save(1, 10), scratch.save(1, 20)];
+        let [newer, committed] = [scratch.save(2, 30), scratch.save(2, 40)];
+        scratch.order.resume = Some(resumed.clone());
+        assert_eq!(scratch.prune(&committed, 1).await, Ok(2));
+        assert_eq!([&old, &resumed, &newer, &committed].map(exists), [false, true, false, true]);
+        // The next attempt resumes from another.
+        scratch.order.resume = Some(committed.clone());
+        assert_eq!(scratch.prune(&committed, 1).await, Ok(1));
+        assert!(!exists(&resumed) && exists(&committed));
+    }
+
+    #[tokio::test]
+    async fn a_copy_under_another_name_belongs_to_its_maker() {
+        let scratch = make_scratch();
+        let old = scratch.save(1, 10);
+        let committed = scratch.save(2, 20);
+        let copies = ["g1/best", "g1/step-10", "g1/step-000000010.copy", "g1/step-000000011"];
+        for copy in copies {
+            let copy = scratch.job.join(copy);
+            fs::create_dir(&copy).unwrap();
+            fs::copy(Path::new(&old.path).join("manifest.json"), copy.join("manifest.json")).unwrap();
+            fs::copy(Path::new(&old.path).join("model.pt"), copy.join("model.pt")).unwrap();
+        }
+        assert_eq!(scratch.prune(&committed, 2).await, Ok(0), "copies are not counted");
+        assert_eq!(scratch.prune(&committed, 1).await, Ok(1));
+        assert!(!exists(&old));
+        for copy in copies {
+            assert!(scratch.job.join(copy).join("model.pt").exists(), "{copy}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_symbolic_links_lead_to_stays() {
+        let scratch = make_scratch();
+        let old: Vec<_> = [10, 20, 30, 40, 50].map(|samples| scratch.save(1, samples)).into();
+        let committed = scratch.save(2, 60);
+        let link = |from: &str, to: &str| symlink(to, scratch.job.join(from)).unwrap();
+        // The committed one consists of parts of an older one, which consists of parts of one before.
+        link("g2/step-000000060/shard", "../../g1/step-000000030/parts/a b.pt");
+        fs::remove_file(scratch.job.join("g1/step-000000030/model.pt")).unwrap();
+        link("g1/step-000000030/model.pt", "../step-000000010/model.pt");
+        link("best", "g1/step-000000040");
+        // What is removed keeps nothing, and neither does a link to elsewhere, to nothing or to itself.
+        link("g1/step-000000020/of the last", "../step-000000050");
+        link("g2/elsewhere", "/etc/passwd");
+        link("g2/nowhere", "/no/such/place");
+        link("g2/itself", "itself");
+        assert_eq!(scratch.prune(&committed, 1).await, Ok(2));
+        assert_eq!(old.iter().map(exists).collect::<Vec<_>>(), [true, false, true, true, false]);
+        assert!(fs::read(scratch.job.join("g2/step-000000060/shard")).is_ok());
+        fs::remove_file(scratch.job.join("best")).unwrap();
+        link("whole", "g1");
+        assert_eq!(scratch.prune(&committed, 1).await, Ok(0));
     }
 
     #[tokio::test]

@@ -12,8 +12,8 @@ use headway_types::spec::{MOST_NODE_LABELS, check_node_label};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, BootId, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind,
     Configuration, EmulatedDevice, Execution, Fabric, Fault, Generation, Gpu, GpuHealth, GpuType, GpuUuid,
-    GroupOutcome, GroupPhase, Layout, NodeAccount, NodeInventory, NodeReport, NodeSlice, NoiseSample, Offload, Seconds,
-    Sequences, Serial, Shares, StatedDevice, StepReport, StopMode, Term, Tokens,
+    GroupOutcome, GroupPhase, Layout, MissingCheckpoint, NodeAccount, NodeInventory, NodeReport, NodeSlice,
+    NoiseSample, Offload, Seconds, Sequences, Serial, Shares, StatedDevice, StepReport, StopMode, Term, Tokens,
 };
 
 use super::{AgentToScheduler, LogChunk, LogMark, LogRequest, SchedulerToAgent, Secrets, WireError, wire};
@@ -409,14 +409,18 @@ fn outcome(outcome: wire::ended::Outcome) -> GroupOutcome {
             let (out_of_memory, mistake) = (failed.out_of_memory, failed.mistake);
             let blame = blame(failed.blame(), Blame::Job);
             let full_disk = failed.full_disk;
-            let fault = Fault { blame, message: told(failed.message), out_of_memory, mistake, full_disk };
+            let fault = Fault { out_of_memory, mistake, full_disk, blame, ..Fault::of_job(told(failed.message)) };
             GroupOutcome::Failed { exit_code: failed.exit_code, fault }
         }
         Outcome::NotStarted(failed) => {
             let blame = blame(failed.blame(), Blame::Node);
             let (mistake, full_disk) = (failed.mistake, failed.full_disk);
-            let fault = Fault { blame, message: told(failed.message), out_of_memory: false, mistake, full_disk };
-            GroupOutcome::NotStarted { fault }
+            // One beyond its bounds is none: that the group has ended is heard all the same.
+            let newest =
+                |missing: wire::MissingCheckpoint| missing.newest.and_then(|one| reported_checkpoint(one).ok());
+            let missing_checkpoint = failed.missing_checkpoint.map(|one| MissingCheckpoint { newest: newest(one) });
+            let fault = Fault::of_job(told(failed.message));
+            GroupOutcome::NotStarted { fault: Fault { blame, mistake, full_disk, missing_checkpoint, ..fault } }
         }
     }
 }

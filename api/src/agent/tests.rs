@@ -190,6 +190,10 @@ fn order(command: Command, per: RunPer, lr_scaling: LrScaling, tuned: bool) -> L
     }
 }
 
+fn not_started(fault: Fault) -> GroupPhase {
+    GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault } }
+}
+
 pub(super) fn from_agent() -> Vec<AgentToScheduler> {
     let (job, generation) = (job(), Generation(3));
     let phases = [
@@ -203,6 +207,8 @@ pub(super) fn from_agent() -> Vec<AgentToScheduler> {
         GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: Some(-9), fault: Fault::of_job("rank 3") } },
         GroupPhase::Ended { outcome: GroupOutcome::Failed { exit_code: None, fault: Fault::of_infrastructure("") } },
         GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault: Fault::of_node("no such directory") } },
+        not_started(Fault::of_missing_checkpoint("gone", None)),
+        not_started(Fault::of_missing_checkpoint("gone", Some(checkpoint()))),
     ];
     let steps = |loss, noise| StepReport {
         job,
@@ -435,4 +441,18 @@ fn what_a_node_reports_is_kept_to_what_anybody_reads() {
     };
     assert_eq!(saved(8_192), Ok(()));
     assert!(saved(8_193).unwrap_err().contains("checkpoint.path"));
+
+    let found = |letters: usize| {
+        let newest = CheckpointRef { path: "x".repeat(letters), ..checkpoint() };
+        let phase = not_started(Fault::of_missing_checkpoint("gone", Some(newest)));
+        let status = GroupStatus { job: job(), generation: Generation(1), gpus: vec![], phase, revision: 0, notice: 0 };
+        let message = wire::AgentMessage::from(&NodeReport::Group { status });
+        match AgentToScheduler::try_from(message).unwrap() {
+            AgentToScheduler::Report(NodeReport::Group {
+                status: GroupStatus { phase: GroupPhase::Ended { outcome: GroupOutcome::NotStarted { fault } }, .. },
+            }) => fault.missing_checkpoint.unwrap().newest.is_some(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(found(8_192) && !found(8_193), "that it has ended is heard all the same");
 }

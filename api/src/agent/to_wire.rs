@@ -5,8 +5,9 @@ use headway_types::report::Flexibility;
 use headway_types::spec::{Command, LrScaling, NoticeTo, Precision, PrintingRank, Run, RunPer};
 use headway_types::{
     AgentCommand, ArrayPlace, Blame, Bytes, Capabilities, CheckpointRef, Condition, ConditionKind, Configuration,
-    Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, LayerKinds, ModelShape, NodeInventory,
-    NodeReport, NodeSlice, NoiseSample, RecurrentKind, Serial, Shares, StatedDevice, StepReport, StopMode, Term,
+    Execution, Gpu, GpuHealth, GroupOutcome, GroupPhase, LaunchOrder, LayerKinds, MissingCheckpoint, ModelShape,
+    NodeInventory, NodeReport, NodeSlice, NoiseSample, RecurrentKind, Serial, Shares, StatedDevice, StepReport,
+    StopMode, Term,
 };
 
 use super::{AgentToScheduler, LogChunk, LogRequest, SchedulerToAgent, Secrets, wire};
@@ -460,6 +461,7 @@ impl From<&GroupOutcome> for wire::ended::Outcome {
                 blame: blame(fault.blame),
                 mistake: fault.mistake,
                 full_disk: fault.full_disk,
+                missing_checkpoint: fault.missing_checkpoint.as_ref().map(Into::into),
             }),
         }
     }
@@ -533,6 +535,12 @@ impl From<&Execution> for wire::Execution {
             offload: offload.to_string(),
             shares: (!shares.are_even()).then_some(wire::Shares { slower, faster, of_faster }),
         }
+    }
+}
+
+impl From<&MissingCheckpoint> for wire::MissingCheckpoint {
+    fn from(missing: &MissingCheckpoint) -> Self {
+        Self { newest: missing.newest.as_ref().map(Into::into) }
     }
 }
 

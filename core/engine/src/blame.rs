@@ -1,6 +1,8 @@
 //! Who answers for a gang that ends before its time, and what follows: the job's restart budget, a node's health, or
 //! only another attempt. A job is never failed for what is not its fault.
 
+mod missing;
+
 use std::sync::Arc;
 
 use headway_types::spec::NodeChoice;
@@ -59,6 +61,7 @@ impl Engine {
         if self.ran_steadily(job) {
             self.forgive(job);
         }
+        let breakdown = self.resolve_missing_checkpoint(job, breakdown);
         let breakdown = match self.mistake(job, &breakdown) {
             Mistake::None => breakdown,
             Mistake::Likely { .. } if self.has_used_its_only_start(job) => breakdown,
@@ -81,10 +84,20 @@ impl Engine {
     /// Whether what broke a gang is what its specification names. A job that has run was specified well: then it is the node that lacks
     /// something. Of a path that one node has not another is asked; a command that cannot be run ends the job at once.
     fn mistake(&self, id: JobId, breakdown: &Breakdown) -> Mistake {
-        let (Some(job), Some((node, incident)), true) = (self.facts.jobs.get(&id), breakdown.place, breakdown.mistake)
-        else {
+        let (Some(job), Some((node, incident))) = (self.facts.jobs.get(&id), breakdown.place) else {
             return Mistake::None;
         };
+        let has_other_node = || {
+            job.lacking.is_none_or(|lacking| job.suspects.contains(&lacking))
+                && self.situation().has_alike_beside(node, &job.spec.role().nodes)
+        };
+        // A node whose file system is not mounted finds nothing either.
+        if breakdown.missing_checkpoint.is_some() {
+            return if has_other_node() { Mistake::Likely { node } } else { Mistake::Certain };
+        }
+        if !breakdown.mistake {
+            return Mistake::None;
+        }
         let launched_at = self.facts.newest_allocation(job).and_then(|one| one.launched_at);
         let ran_before = job.started_at.is_some() && job.started_at != launched_at;
         let at_once = launched_at.is_none_or(|at| self.facts.now.since(at).0 < AT_ONCE.0);
@@ -92,12 +105,7 @@ impl Engine {
         let named = breakdown.blame == Blame::Job || job.spec.checkpoint_policy().dir.is_some();
         match incident {
             Incident::NotStarted(_) if ran_before || !named => Mistake::OfNode,
-            Incident::NotStarted(_)
-                if job.lacking.is_none_or(|node| job.suspects.contains(&node))
-                    && self.situation().has_alike_beside(node, &job.spec.role().nodes) =>
-            {
-                Mistake::Likely { node }
-            }
+            Incident::NotStarted(_) if has_other_node() => Mistake::Likely { node },
             Incident::NotStarted(_) => Mistake::Certain,
             _ if !ran_before && at_once => Mistake::Certain,
             _ => Mistake::None,
@@ -111,13 +119,15 @@ impl Engine {
     /// Nobody but its owner can help the job: no node is blamed, and nothing is tried again.
     fn end_mistaken(&mut self, id: JobId, breakdown: Breakdown) {
         let origin = self.origin(&breakdown);
+        let is_specified_wrong = breakdown.missing_checkpoint.is_none();
         let (message, at) = (breakdown.message, self.facts.now);
         self.facts.edit_job(id, |job| {
             job.failures += 1;
             job.lacking = None;
             job.last_failure = Some(origin.failure(at, job.generation, &message));
         });
-        let text = format!("{} cannot run as it is specified: {message}", self.facts.job_name(id));
+        let what = if is_specified_wrong { "run as it is specified" } else { "go on" };
+        let text = format!("{} cannot {what}: {message}", self.facts.job_name(id));
         self.facts.note(origin.onto(Note::new("job.mistaken", text).job(id).with("blame", Blame::Job)));
         self.stop(id, StopCause::Mistaken { message: message.clone() }, &message);
     }
@@ -135,6 +145,7 @@ impl Engine {
                 out_of_memory: false,
                 mistake: false,
                 full_disk: false,
+                missing_checkpoint: None,
                 exit_code: None,
                 place: None,
             },

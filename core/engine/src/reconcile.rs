@@ -134,7 +134,8 @@ enum Step {
 impl Engine {
     pub(crate) fn reconcile(&mut self) {
         self.pass(judge::gangs);
-        if self.pass(steer::running_jobs) {
+        let steered = [self.pass(steer::starting_jobs), self.pass(steer::running_jobs)];
+        if steered.contains(&true) {
             self.pass(judge::gangs);
         }
         self.pass(grant::queued_jobs);

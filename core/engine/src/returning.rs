@@ -13,7 +13,7 @@ use crate::job::JobEvent;
 use crate::record::{Availability, Job, JobState};
 
 /// By so much the generation of each job rises that holds nothing: more than any may have begun since the backup.
-const LEAP: u64 = 1_000;
+pub(crate) const LEAP: u64 = 1_000;
 /// Why a job that must not run twice is on hold after a restore.
 const MAY_HAVE_RUN: &str = "the job may have run since";
 /// Nodes that are named one by one.

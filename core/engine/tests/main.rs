@@ -20,6 +20,7 @@ mod leaving;
 mod limits;
 mod live_layouts;
 mod members;
+mod missing;
 mod mistakes;
 mod mixed;
 mod notices;

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::{CheckpointRef, MissingCheckpoint};
 use crate::word::words;
 
 words! {
@@ -30,6 +31,9 @@ pub struct Fault {
     /// The node's disk is full: whatever else fails there, or on another node with a full disk, proves nothing about the job.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub full_disk: bool,
+    /// The checkpoint to resume from is not on disk, though the node could look for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing_checkpoint: Option<MissingCheckpoint>,
 }
 
 impl Fault {
@@ -41,7 +45,14 @@ impl Fault {
 
     #[must_use]
     pub fn of_job(message: impl Into<String>) -> Self {
-        Self { blame: Blame::Job, message: message.into(), out_of_memory: false, mistake: false, full_disk: false }
+        Self {
+            blame: Blame::Job,
+            message: message.into(),
+            out_of_memory: false,
+            mistake: false,
+            full_disk: false,
+            missing_checkpoint: None,
+        }
     }
 
     /// The specification names what is not there, or cannot be run.
@@ -59,6 +70,12 @@ impl Fault {
     #[must_use]
     pub fn of_node(message: impl Into<String>) -> Self {
         Self { blame: Blame::Node, ..Self::of_job(message) }
+    }
+
+    /// The checkpoint to resume from is not on disk. A scheduler of a former release blames the node.
+    #[must_use]
+    pub fn of_missing_checkpoint(message: impl Into<String>, newest: Option<CheckpointRef>) -> Self {
+        Self { missing_checkpoint: Some(MissingCheckpoint { newest }), ..Self::of_node(message) }
     }
 
     /// The node has no room on its disk.

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use crate::blame::Fault;
+use crate::checkpoint::CheckpointRef;
 use crate::configuration::Configuration;
 use crate::hardware::NodeInventory;
 use crate::id::{ArrayId, Generation, GpuUuid, JobId, NodeId};
@@ -14,18 +15,6 @@ use crate::placement::Placement;
 use crate::report::{Capabilities, StepReport};
 use crate::spec::{LrScaling, Notice, Precision, Run};
 use crate::unit::{Seconds, Sequences};
-
-/// A checkpoint the scheduler has committed, or one a worker offers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointRef {
-    /// The generation that wrote it; it lies below `<dir>/g<N>/`.
-    pub generation: Generation,
-    pub path: String,
-    pub step: u64,
-    pub samples_seen: Sequences,
-    /// SHA-256 of its manifest, hex.
-    pub manifest_sha256: String,
-}
 
 /// Everything a node needs to launch its part of a gang. Immutable per generation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod blame;
+pub mod checkpoint;
 pub mod command;
 pub mod configuration;
 #[cfg(feature = "examples")]
@@ -32,9 +33,8 @@ pub mod xid;
 
 pub use access::{ProjectRole, TokenScope};
 pub use blame::{Blame, Fault};
-pub use command::{
-    AgentCommand, ArrayPlace, CheckpointRef, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode,
-};
+pub use checkpoint::{CheckpointRef, MissingCheckpoint};
+pub use command::{AgentCommand, ArrayPlace, GroupOutcome, GroupPhase, LaunchOrder, NodeReport, StopMode};
 pub use configuration::{Configuration, Layout, Tier};
 pub use execution::{Execution, Offload, Recompute, Schedule, Sharding};
 pub use hardware::{

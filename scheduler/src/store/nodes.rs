@@ -36,11 +36,18 @@ impl Store {
 
 impl Store {
     /// Forgets the names of nodes that were deleted before this moment; returns how many. A node that an
-    /// event still names keeps its own.
+    /// event or an allocation still names keeps its own. Few allocations are as old, and an index finds them by their
+    /// span: on a node that is deleted all have ended.
     pub async fn prune_former_nodes(&self, before: Timestamp) -> Result<u64, StoreError> {
         let gone = sqlx::query!(
             "DELETE FROM former_nodes WHERE deleted_at < $1
-                AND NOT EXISTS (SELECT FROM events WHERE events.node_id = former_nodes.node_id)",
+                AND NOT EXISTS (SELECT FROM events WHERE events.node_id = former_nodes.node_id)
+                AND NOT EXISTS (
+                    SELECT FROM allocations
+                    WHERE ended_at IS NOT NULL
+                        AND tstzrange(granted_at, GREATEST(ended_at, granted_at), '[]') && tstzrange(NULL, deleted_at, '[]')
+                        AND body->'placement' @> jsonb_build_array(jsonb_build_object('node', former_nodes.node_id))
+                )",
             time(before),
         )
         .execute(&self.pool)

@@ -273,7 +273,7 @@ async fn a_foreign_checkpoint_directory_that_cannot_be_replaced_is_nobodys_fault
 
 /// Saves two checkpoints.
 const SAVES: &str = r#"for n in 1 2; do
-    at=$HEADWAY_CHECKPOINT_DIR/g1/step-$n
+    at=$HEADWAY_CHECKPOINT_DIR/g1/step-00000000$n
     mkdir $at && echo x >$at/model.pt
     printf '{{"job":"%s","generation":1,"step":%d,"samples_seen":%d,"files":[{{"name":"model.pt","bytes":2}}]}}' \
         $HEADWAY_JOB_ID $n $n >$at/manifest.json
@@ -285,17 +285,17 @@ async fn older_checkpoints_and_empty_directories_of_a_user_are_removed() {
     let order = two.order(0, "nobody", SAVES);
     assert_eq!(two.run(&order).await.0, GroupOutcome::Succeeded);
     let (job, generation, home) = (order.job, order.generation, Path::new(&order.checkpoint_dir).join("g1"));
-    let manifest = std::fs::read(home.join("step-2/manifest.json")).unwrap();
+    let manifest = std::fs::read(home.join("step-000000002/manifest.json")).unwrap();
     let committed = CheckpointRef {
         generation,
-        path: home.join("step-2").display().to_string(),
+        path: home.join("step-000000002").display().to_string(),
         step: 2,
         samples_seen: Sequences(2),
         manifest_sha256: hex::encode(sha2::Sha256::digest(manifest)),
     };
     two.agent.command(AgentCommand::Prune { job, committed, keep: std::num::NonZeroU32::MIN }).await;
-    eventually(|| (!home.join("step-1").exists()).then_some(())).await;
-    assert!(home.join("step-2/model.pt").exists());
+    eventually(|| (!home.join("step-000000001").exists()).then_some(())).await;
+    assert!(home.join("step-000000002/model.pt").exists());
 
     // A saved file keeps the directory of its job, and a job that has saved nothing leaves none.
     two.agent.command(AgentCommand::Forget { job, generation }).await;
@@ -304,7 +304,7 @@ async fn older_checkpoints_and_empty_directories_of_a_user_are_removed() {
     assert!(Path::new(&empty.checkpoint_dir).is_dir());
     two.agent.command(AgentCommand::Forget { job: empty.job, generation }).await;
     eventually(|| (!Path::new(&empty.checkpoint_dir).exists()).then_some(())).await;
-    assert!(home.join("step-2/model.pt").exists());
+    assert!(home.join("step-000000002/model.pt").exists());
 }
 
 #[tokio::test]

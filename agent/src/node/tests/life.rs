@@ -154,7 +154,7 @@ async fn a_start_that_cannot_be_says_whose_fault_it_is() {
         (|order, here| order.run.workdir = Some(format!("{here}/typo")), Blame::Job, "there is no working directory"),
         (|order, _| order.run.command = Command::Argv(vec!["{nonsense}".into()]), Blame::Job, "nonsense"),
         (|order, _| order.checkpoint_dir = "/proc/none".into(), Blame::Node, "/proc/none/g4 cannot be written"),
-        (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "is not visible on this node"),
+        (|order, here| order.resume = Some(checkpoint(here)), Blame::Node, "/none is missing"),
         (|order, _| order.placement = place(order, GpuUuid("gone".into())), Blame::Node, "has no GPU gone"),
         (|order, _| order.placement = elsewhere(order), Blame::Infrastructure, "does not name"),
     ];
@@ -167,6 +167,17 @@ async fn a_start_that_cannot_be_says_whose_fault_it_is() {
         assert_eq!(fault.blame, blame, "{}", fault.message);
         assert!(fault.message.contains(message), "{}", fault.message);
     }
+}
+
+#[tokio::test]
+async fn a_node_that_leaves_starts_nothing_new_and_blames_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 1);
+    agent.inventory.change(|offer| offer.leaving_reason = Some("its agent got SIGTERM".into()));
+    agent.command(AgentCommand::Prepare { order: Box::new(agent.order(&dir, 1, "true")) }).await;
+    let GroupOutcome::NotStarted { fault } = agent.ended().await else { panic!("it started") };
+    assert_eq!((fault.blame, fault.mistake), (Blame::Infrastructure, false));
+    assert!(fault.message.contains("leaves: its agent got SIGTERM"), "{}", fault.message);
 }
 
 fn checkpoint(here: &str) -> CheckpointRef {

@@ -98,6 +98,7 @@ fn starting(
         out_of_memory: false,
         mistake: false,
         full_disk: false,
+        missing_checkpoint: None,
         exit_code: None,
         place,
     };

@@ -1,4 +1,4 @@
-//! Running jobs that differ from the target, and what brings them there.
+//! Running jobs that differ from the target, and what brings them there. Jobs that start where a node goes away.
 
 use headway_types::report::Flexibility;
 use headway_types::{Assignment, Tier};
@@ -18,9 +18,10 @@ pub(super) fn running_jobs(at: Situation<'_>) -> Vec<Step> {
             let one = planned.filter(|one| one.placement == allocation.placement)?;
             return taken_back(at, job, allocation).or_else(|| configuration(at, job, allocation, one));
         }
-        // Without rounds nobody makes another plan for a job that must leave.
+        // Without rounds nobody makes another plan for a job that must leave, and a node that goes away may be gone
+        // before the next one.
         let paused = at.facts.policy.mode == PolicyMode::Paused;
-        let stranded = paused && at.must_leave(allocation).is_some();
+        let stranded = at.departure_under(allocation).is_some() || (paused && at.must_leave(allocation).is_some());
         match planned {
             Some(one) if allocation.is_as_assigned(one) && (!stranded || at.may_linger(allocation)) => {
                 taken_back(at, job, allocation)
@@ -41,6 +42,18 @@ pub(super) fn running_jobs(at: Situation<'_>) -> Vec<Step> {
         }
     };
     running.filter_map(step).collect()
+}
+
+/// A job that starts on a node which goes away starts elsewhere instead. One that may have launched a process and must
+/// not run twice goes on.
+pub(super) fn starting_jobs(at: Situation<'_>) -> Vec<Step> {
+    let starting = at.facts.live_jobs().filter(|job| matches!(job.state, JobState::Starting { .. }));
+    let step = |job: &std::sync::Arc<Job>| {
+        let reason = at.departure_under(at.facts.live_allocation(job)?)?;
+        let goes_on = at.facts.has_used_its_only_start(job);
+        (!goes_on).then_some(Step::Preempt { job: job.id, reason, must_leave: true })
+    };
+    starting.filter_map(step).collect()
 }
 
 /// Why a job goes, and whether it could not stay in any case.

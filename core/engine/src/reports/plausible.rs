@@ -2,17 +2,21 @@
 //! early and teaches no model: what is beyond every machine is not taken, the log says so, and the job goes on. A script that keeps
 //! checkpoints of its own begins where it likes, short of its target: its first report says where.
 
+use std::sync::Arc;
+
 use headway_goodput::catalog::peak_flop_per_second;
 use headway_goodput::training_flops_per_token;
 use headway_types::spec::Work;
 use headway_types::{
-    CheckpointRef, Generation, JobId, NodeClass, NodeCount, NodeId, Seconds, Sequences, StepReport, TokensPerSecond,
+    CheckpointRef, Generation, GpuCount, JobId, NodeClass, NodeCount, NodeId, Seconds, Sequences, StepReport,
+    TokensPerSecond,
 };
 
 use crate::draft::Note;
 use crate::engine::Engine;
 use crate::event::Actor;
-use crate::record::{Allocation, Job};
+use crate::record::{Allocation, Job, Node};
+use crate::returning::LEAP;
 use crate::seen::LiveNumbers;
 
 /// Over the peak of the GPUs by the job's own shape: a script may compute in fewer bits, or less than its shape says.
@@ -28,18 +32,22 @@ const TOLD_AGAIN: Seconds = Seconds(60.0);
 
 /// Tokens per second that the GPUs of an allocation could see at most.
 fn most(job: &Job, allocation: &Allocation, class: &NodeClass) -> TokensPerSecond {
+    most_of(job, allocation.placement.gpus(), allocation.placement.nodes(), class)
+}
+
+fn most_of(job: &Job, gpus: GpuCount, nodes: NodeCount, class: &NodeClass) -> TokensPerSecond {
     let shape = job.spec.training().and_then(|training| match &training.work {
         Work::Model(shape) => Some(shape),
         Work::Curve { .. } => None,
     });
     let by_peak = |(shape, peak): (_, f64)| SLACK * peak / training_flops_per_token(shape);
-    let known = shape.zip(peak_of_a_gpu(class, allocation.placement.nodes())).map(by_peak);
+    let known = shape.zip(peak_of_a_gpu(class, nodes)).map(by_peak);
     // An emulated device keeps a time of its own.
     let each = match known {
         Some(each) if class.emulated.is_none() => each,
         other => other.unwrap_or(0.0).max(FASTEST),
     };
-    TokensPerSecond(each * f64::from(allocation.placement.gpus().0))
+    TokensPerSecond(each * f64::from(gpus.0))
 }
 
 /// FLOP/s, of a gang over two classes on average; `None` of a device that nobody knows.
@@ -106,6 +114,35 @@ impl Engine {
             beyond_counting(checkpoint.step).or_else(|| too_many(job, live, samples, most, held))
         });
         self.tell_unless_believed(node, job, wrong)
+    }
+
+    /// Returns what is wrong with a checkpoint that nobody offered, but that a node found on disk: the most GPUs that the
+    /// job takes, of the fastest type, could not have got so far since the committed one, or no restore leaves room for
+    /// its generation.
+    pub(crate) fn objection_to_found(
+        &self,
+        job: &Job,
+        committed: &CheckpointRef,
+        found: &CheckpointRef,
+    ) -> Option<String> {
+        if found.generation.0 > job.generation.0.saturating_add(LEAP) {
+            return Some(format!("the job cannot have come to generation {}", found.generation));
+        }
+        let gpus = job.spec.role().gpus.max;
+        let of_node = |node: &Arc<Node>| most_of(job, gpus, NodeCount(1), &node.inventory.class()).0;
+        let most = self.facts.nodes.values().map(of_node).fold(0.0, f64::max);
+        let since = self.facts.now.since(job.checkpoint_at.unwrap_or(job.submitted_at));
+        let fresh = job.tokens(Sequences(found.samples_seen.0 - committed.samples_seen.0)).0;
+        let bound = most * since.0.max(LATE.0);
+        beyond_counting(found.step).or_else(|| {
+            (fresh > bound).then(|| {
+                let seen = found.samples_seen;
+                format!(
+                    "{seen} sequences seen are {fresh:.3e} tokens since step {}, of which its GPUs could have seen {bound:.3e}",
+                    committed.step
+                )
+            })
+        })
     }
 
     /// What is wrong by what its GPUs can do and how long they have been held.

@@ -206,7 +206,7 @@ impl LiveNumbers {
     }
 
     /// Progress, and the credit in it, at a point of the sample clock near the newest report; never less than the job's row has.
-    pub(super) fn made_by(&self, job: &Job, samples: Sequences) -> (Tokens, Tokens) {
+    pub(crate) fn made_by(&self, job: &Job, samples: Sequences) -> (Tokens, Tokens) {
         let ahead = job.tokens(Sequences(1)) * (samples.0 as f64 - self.samples_seen.0 as f64);
         let worth = self.efficiency.unwrap_or(1.0);
         let progress = (self.progress + ahead * worth).0.max(job.progress.0);

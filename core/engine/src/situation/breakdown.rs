@@ -1,6 +1,6 @@
 //! What broke a gang, by the word of its nodes. What follows from it is settled in `blame.rs` of the crate.
 
-use headway_types::{Blame, GroupOutcome, JobId, NodeId};
+use headway_types::{Blame, GroupOutcome, JobId, MissingCheckpoint, NodeId};
 
 use super::Situation;
 use super::gang::Part;
@@ -19,6 +19,8 @@ pub(crate) struct Breakdown {
     pub mistake: bool,
     /// The disk of the node is full.
     pub full_disk: bool,
+    /// The checkpoint to resume from is not on disk, and what a node found instead.
+    pub missing_checkpoint: Option<MissingCheckpoint>,
     /// Where it began, if one node can be named, and what that says about the node.
     pub place: Option<(NodeId, Incident)>,
 }
@@ -56,12 +58,13 @@ impl Situation<'_> {
             let out_of_memory = fault.is_some_and(|fault| fault.out_of_memory);
             let mistake = fault.is_some_and(|fault| fault.mistake);
             let full_disk = fault.is_some_and(|fault| fault.full_disk);
+            let missing_checkpoint = fault.and_then(|fault| fault.missing_checkpoint.clone());
             let exit_code = match part {
                 Part::Ended(GroupOutcome::Failed { exit_code, .. }) => *exit_code,
                 _ => None,
             };
             let place = incident.map(|incident| (*node, incident));
-            Some(Breakdown { message, blame, out_of_memory, mistake, full_disk, exit_code, place })
+            Some(Breakdown { message, blame, out_of_memory, mistake, full_disk, missing_checkpoint, exit_code, place })
         };
         // Of the job's own failures, the one that says most: ranks beside one that ran out of memory fail too.
         let gravity = |one: &Breakdown| match one.blame {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use headway_types::{GpuHealth, GpuUuid, JobId, NodeId};
 
 use super::Situation;
-use crate::record::{Allocation, Job, NodePolicy, Reservation, lineage};
+use crate::record::{Allocation, Job, Node, NodePolicy, Reservation, lineage};
 use crate::reports::pace::STAYS_SLOW;
 
 /// How a job leaves that cannot stay where it is.
@@ -33,8 +33,8 @@ impl<'a> Situation<'a> {
             if matches!(node.policy, NodePolicy::Draining { .. }) {
                 return Some(format!("node {name} is drained"));
             }
-            if let Some(reason) = &node.inventory.leaving_reason {
-                return Some(format!("node {name} leaves: {reason}"));
+            if let Some(leaves) = departure_words(node) {
+                return Some(leaves);
             }
             if let Some(reserved) = job.and_then(|job| self.reserved_words(job, slice.node)) {
                 return Some(reserved);
@@ -47,6 +47,12 @@ impl<'a> Situation<'a> {
         });
         let slow = || self.slow_node(allocation).map(|node| self.facts.node_name(node));
         by_the_node.or_else(|| slow().map(|name| format!("node {name} keeps its other ranks waiting")))
+    }
+
+    /// Returns the words for a node of the job that goes away by itself. Its time is short, so no round is waited for.
+    pub fn departure_under(self, allocation: &Allocation) -> Option<String> {
+        let mut slices = allocation.placement.slices().iter();
+        slices.find_map(|slice| departure_words(self.facts.nodes.get(&slice.node)?))
     }
 
     /// The node that a job leaves since it keeps the job's other ranks waiting, where there is room beside it: one that others speak
@@ -123,4 +129,9 @@ impl<'a> Situation<'a> {
         let account = self.facts.nodes.get(&node).and_then(|node| node.inventory.account.as_ref());
         account.is_some_and(|account| !account.takes(&job.owner))
     }
+}
+
+fn departure_words(node: &Node) -> Option<String> {
+    let reason = node.inventory.leaving_reason.as_ref()?;
+    Some(format!("node {} leaves: {reason}", node.inventory.name))
 }

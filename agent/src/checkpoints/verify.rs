@@ -1,22 +1,22 @@
-//! What must be true on disk of a checkpoint a worker offers. Reads, never writes.
+//! What must be true on disk of a checkpoint that a worker offers, or that is found where another is missing. Reads,
+//! never writes.
 
 use std::path::{Component, Path, PathBuf};
 
-use headway_types::{CheckpointRef, Generation, JobId};
+use headway_types::{CheckpointRef, JobId};
 use sha2::{Digest, Sha256};
 
-use super::message::CheckpointLine;
 use crate::manifest::{Manifest, ManifestFile};
 use crate::view::View;
 
-/// Accepts an offer that lies below `home`, whose manifest is the one named and says the same, and whose files have
-/// their size. Their contents are checked by who resumes: hashing terabytes here would hold up training.
-pub(super) async fn verify(
+/// Accepts an offer that lies below `home`, the directory of its generation, whose manifest is the one named and says
+/// the same, and whose files have their size. Their contents are checked by who resumes: hashing terabytes here would
+/// hold up training.
+pub(crate) async fn verify(
     view: &View,
     home: &Path,
     job: JobId,
-    generation: Generation,
-    offer: CheckpointLine,
+    offer: CheckpointRef,
 ) -> Result<CheckpointRef, String> {
     let (home, path) = (view.real(home).await?, view.real(Path::new(&offer.path)).await?);
     if path == home || !path.starts_with(&home) {
@@ -30,7 +30,7 @@ pub(super) async fn verify(
     }
     let manifest: Manifest =
         serde_json::from_slice(&manifest).map_err(|error| format!("{}: {error}", file.display()))?;
-    let said = (job, generation, offer.step, offer.samples_seen);
+    let said = (job, offer.generation, offer.step, offer.samples_seen);
     if (manifest.job, manifest.generation, manifest.step, manifest.samples_seen) != said {
         return Err(format!("the manifest in {} is of another checkpoint than was said", offer.path));
     }
@@ -45,13 +45,7 @@ pub(super) async fn verify(
             return Err(format!("{} in {} is no file of {} bytes", entry.name, offer.path, entry.bytes));
         }
     }
-    Ok(CheckpointRef {
-        generation,
-        path: offer.path,
-        step: offer.step,
-        samples_seen: offer.samples_seen,
-        manifest_sha256,
-    })
+    Ok(CheckpointRef { manifest_sha256, ..offer })
 }
 
 #[cfg(test)]
@@ -60,25 +54,28 @@ mod tests {
 
     use std::fs;
 
+    use headway_types::{Generation, Sequences};
     use serde_json::json;
 
     use super::*;
-
-    const GENERATION: Generation = Generation(3);
 
     fn job() -> JobId {
         JobId(uuid::Uuid::from_u128(7))
     }
 
     /// An offer of step 4 with 64 samples whose manifest is as given.
-    fn offer(home: &Path, manifest: &serde_json::Value) -> CheckpointLine {
+    fn offer(home: &Path, manifest: &serde_json::Value) -> CheckpointRef {
         let path = home.join("step-000000004");
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("model.pt"), "12345").unwrap();
         fs::write(path.join("manifest.json"), manifest.to_string()).unwrap();
-        let manifest_sha256 = hex::encode(Sha256::digest(manifest.to_string()));
-        let line = json!({"step": 4, "samples_seen": 64, "path": path, "manifest_sha256": manifest_sha256});
-        serde_json::from_value(line).unwrap()
+        CheckpointRef {
+            generation: Generation(3),
+            path: path.display().to_string(),
+            step: 4,
+            samples_seen: Sequences(64),
+            manifest_sha256: hex::encode(Sha256::digest(manifest.to_string())),
+        }
     }
 
     #[tokio::test]
@@ -86,7 +83,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let check = async |manifest: &serde_json::Value| {
             let offer = offer(dir.path(), manifest);
-            verify(&View::default(), dir.path(), job(), GENERATION, offer).await.map(|checkpoint| checkpoint.step)
+            verify(&View::default(), dir.path(), job(), offer).await.map(|checkpoint| checkpoint.step)
         };
         let good = json!({"job": job(), "generation": 3, "step": 4, "samples_seen": 64,
             "files": [{"name": "model.pt", "bytes": 5, "sha256": "ab"}]});
@@ -106,6 +103,6 @@ mod tests {
         }
         let elsewhere = tempfile::tempdir().unwrap();
         let offer = offer(dir.path(), &good);
-        assert!(verify(&View::default(), elsewhere.path(), job(), GENERATION, offer).await.is_err());
+        assert!(verify(&View::default(), elsewhere.path(), job(), offer).await.is_err());
     }
 }
