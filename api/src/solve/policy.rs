@@ -29,8 +29,8 @@ pub struct Policy {
     /// Whoever has waited this long goes first; `null`: nobody does.
     #[serde(deserialize_with = "given")]
     pub patience_seconds: Option<Option<f64>>,
-    /// … and longer than this share of the time that the work which waited before it would take the cluster.
-    pub backlog_share: Option<f64>,
+    /// … and this many times as long as it would run at its smallest size (half of that if it has one size only), up to sixteen times `patience_seconds`.
+    pub patience_share: Option<f64>,
     /// Seconds. For a job that is due a peer may be stopped that has run so long and will not end within as long again.
     pub turn_seconds: Option<f64>,
     /// How far jobs with less left go first: 0 not at all, towards 1 strictly.

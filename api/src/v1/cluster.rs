@@ -138,9 +138,9 @@ pub struct Policy {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub patience_seconds: Option<Option<f64>>,
-    /// … and longer than this share of the time that the work which waited before it would take the cluster.
+    /// … and this many times as long as it would run at its smallest size (half of that if it has one size only), up to sixteen times `patience_seconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backlog_share: Option<f64>,
+    pub patience_share: Option<f64>,
     /// Seconds. For a job that is due a peer may be stopped that has run so long and will not end within as long again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn_seconds: Option<f64>,

@@ -255,7 +255,6 @@ impl Round<'_> {
             restarts: job.restarts,
             most: job.most_gpus.iter().map(|(kind, gpus)| (GpuType(kind.clone()), GpuCount(*gpus))).collect(),
             // Whoever does not say is taken to have moved when it last started: too much caution costs a few gains, too little a restart a round.
-            ahead: None,
             since_move: since_move.or(runs.then_some(ran)),
         }
     }

@@ -31,7 +31,7 @@ pub fn policy(of: WirePolicy, findings: &mut Findings) -> Policy {
         min_batch_gain: within("min_batch_gain", of.min_batch_gain, 0.0, 1.0, default.min_batch_gain),
         service_exponent: within("service_exponent", of.service_exponent, 0.0, 2.0, default.service_exponent),
         patience,
-        backlog_share: within("backlog_share", of.backlog_share, 0.0, 10.0, default.backlog_share),
+        patience_share: within("patience_share", of.patience_share, 0.0, 10.0, default.patience_share),
         turn: Seconds(within("turn_seconds", of.turn_seconds, 1.0, 365.0 * DAYS, default.turn.0)),
         shortest_first: within("shortest_first", of.shortest_first, 0.0, 0.99, default.shortest_first),
         min_return: within("min_return", of.min_return, 0.0, 1.0, default.min_return),

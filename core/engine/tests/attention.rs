@@ -139,22 +139,3 @@ fn a_node_in_quarantine_is_told_until_it_is_over() {
     cluster.pass_beating(3_600.0, &[0, 1]);
     assert!(!kinds(&cluster).contains(&Kind::NodeQuarantined), "{:?}", kinds(&cluster));
 }
-
-#[test]
-fn the_work_in_front_of_a_job_is_remembered_while_it_waits() {
-    let mut cluster = Cluster::new(&[4]);
-    let mut limited = rigid("first", 4);
-    limited.limits.time = Some(Seconds(3_600.0));
-    let first = cluster.submit(limited.clone());
-    cluster.start(first);
-    let second = cluster.submit(limited);
-    let third = cluster.submit(rigid("third", 4));
-    let ahead = |cluster: &Cluster, job| cluster.jobs[&job].turn.ahead;
-    assert_eq!((ahead(&cluster, second), ahead(&cluster, third)), (Some(Seconds(0.0)), Some(Seconds(3_600.0))));
-    cluster.end(first, &GroupOutcome::Succeeded);
-    cluster.pass_beating(120.0, &[0]);
-    assert!(matches!(cluster.state(second), JobState::Starting { .. }), "{:?}", cluster.state(second));
-    assert_eq!(ahead(&cluster, third), Some(Seconds(3_600.0)), "nothing waits in front of it now");
-    cluster.restart();
-    assert_eq!(ahead(&cluster, third), Some(Seconds(3_600.0)), "a new leader knows it");
-}

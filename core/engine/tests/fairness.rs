@@ -173,7 +173,7 @@ fn a_row_of_the_site_holds_jobs_with_its_label_and_follows_the_label() {
 #[test]
 fn a_patient_large_job_gets_its_turn_among_many_small_ones() {
     let mut cluster = Cluster::new(&[4]);
-    let objective = Policy { patience: Some(Seconds(600.0)), backlog_share: 0.0, ..Policy::default() };
+    let objective = Policy { patience: Some(Seconds(600.0)), patience_share: 0.0, ..Policy::default() };
     let settings = PolicySettings { objective, ..PolicySettings::default() };
     cluster.request(Request::SetPolicy { settings: settings.into(), expected: None });
     let mut small: Vec<JobId> = (0..6).map(|index| cluster.submit(rigid(&format!("small-{index}"), 1))).collect();

@@ -78,7 +78,7 @@ impl World {
                 job.claim.ran = if job.current.is_some() { job.claim.ran } else { Seconds(0.0) };
             }
             if next.is_none() && job.current.is_some() {
-                (job.claim.waited, job.claim.ran, job.claim.ahead) = (Seconds(0.0), Seconds(0.0), None);
+                (job.claim.waited, job.claim.ran) = (Seconds(0.0), Seconds(0.0));
             }
             job.current = next;
             job.freedom = match (&job.freedom, &job.current) {

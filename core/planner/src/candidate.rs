@@ -20,6 +20,7 @@ use crate::maker::Maker;
 use crate::obstacle::{self, Obstacle};
 use crate::round::Round;
 use crate::table;
+use crate::value;
 use crate::value::Quanta;
 
 /// One choice for one job.
@@ -69,6 +70,8 @@ pub(crate) struct Measure {
     /// How many such GPUs do what its fair share does.
     pub share: f64,
     pub least: GpuCount,
+    /// Goodput of that; 0 where nobody knows.
+    pub least_goodput: TokensPerSecond,
     /// Speed-up of that.
     pub least_speed_up: f64,
 }
@@ -132,7 +135,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
         _ => risky,
     };
     let reference = reference_goodput(round, job, &unbound);
-    let measure = measure(job, reference, &unbound);
+    let measure = measure(round, job, reference, &unbound);
     let mut ways = of_bound.unwrap_or(unbound);
     drop_needless_mixes(round, &mut ways);
     let live_batch = model.as_ref().and_then(|model| LiveBatch::of(round, job, model, curves));
@@ -299,7 +302,7 @@ fn mixed_shapes(
     if !may_mix(job) || !round.cluster.site.dividing_rows_of(job).is_empty() {
         return Vec::new();
     }
-    let built: u32 = classes.iter().map(|&class| round.cluster.classes[class].nominal().0).sum();
+    let built: u32 = classes.iter().map(|&class| round.cluster.classes[class].gpus().0).sum();
     let sizes = sizes_between(job, job.least(), job.range.max.min(GpuCount(built)));
     sizes.flat_map(|gpus| round.cluster.mixed_shapes(classes, gpus, bound_layout(job), nodes_of)).collect()
 }
@@ -315,7 +318,7 @@ pub(crate) fn built_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
 
 /// The sizes the job allows on the cluster as built.
 pub(crate) fn allowed_sizes<'j>(round: &Round<'_>, job: &'j PlanJob) -> impl Iterator<Item = GpuCount> + 'j {
-    let built: u32 = round.cluster.classes.iter().map(|class| class.nominal().0).sum();
+    let built: u32 = round.cluster.classes.iter().map(|class| class.gpus().0).sum();
     sizes_between(job, job.least(), job.range.max.min(GpuCount(built)))
 }
 
@@ -402,15 +405,30 @@ fn reference_goodput(round: &Round<'_>, job: &PlanJob, ways: &[Way]) -> TokensPe
     TokensPerSecond(of_size.map(|way| way.offer.prediction.goodput.0).fold(0.0, f64::max))
 }
 
-fn measure(job: &PlanJob, reference: TokensPerSecond, ways: &[Way]) -> Measure {
-    let per_gpu =
-        ways.iter().map(|way| way.offer.prediction.goodput.0 / f64::from(way.shape.gpus.0)).fold(0.0, f64::max);
+fn measure(round: &Round<'_>, job: &PlanJob, reference: TokensPerSecond, ways: &[Way]) -> Measure {
+    // A job that waits has to start first, wherever it does: its work counts that time, so that it is not held against a
+    // short one. An elastic job without a known end has no work that could count it.
+    let counts_start = |goodput| job.work.is_opaque() || value::known_life(job, goodput).is_some();
+    let useful = |goodput: TokensPerSecond| {
+        if job.current.is_some() || !counts_start(goodput) {
+            return 1.0;
+        }
+        let start = job.downtime.restart + job.rework;
+        value::useful_share(&round.input.policy, job, round.input.now, start, goodput, None)
+    };
+    let goodput = |way: &Way| way.offer.prediction.goodput;
+    let per_gpu = |way: &Way| goodput(way).0 * useful(goodput(way)) / f64::from(way.shape.gpus.0);
+    let per_gpu = ways.iter().map(per_gpu).fold(0.0, f64::max);
     let measured = per_gpu > 0.0 && reference.0 > 0.0;
-    let share = if measured { reference.0 / per_gpu } else { f64::from(job.least().0) };
+    let share = match measured {
+        true => reference.0 / per_gpu,
+        false => f64::from(job.least().0) / useful(TokensPerSecond(0.0)),
+    };
     let least = ways.iter().map(|way| way.shape.gpus).min().unwrap_or(job.least());
-    let of_least = ways.iter().filter(|way| way.shape.gpus == least).map(|way| way.offer.prediction.goodput.0);
-    let least_speed_up = if measured { of_least.fold(0.0, f64::max) / reference.0 } else { 1.0 };
-    Measure { per_gpu, share, least, least_speed_up }
+    let of_least = ways.iter().filter(|way| way.shape.gpus == least).map(|way| goodput(way).0);
+    let least_goodput = TokensPerSecond(of_least.fold(0.0, f64::max));
+    let least_speed_up = if measured { least_goodput.0 / reference.0 } else { 1.0 };
+    Measure { per_gpu, share, least, least_goodput, least_speed_up }
 }
 
 fn sizes(maker: &Maker<'_, '_>, ways: &[Way]) -> Vec<(GpuCount, f64)> {

@@ -131,7 +131,7 @@ fn check_policy(policy: &Policy) -> Result<(), WrongField> {
     number("fresh_gain", policy.fresh_gain, 0.0..=LONG)?;
     number("min_return", policy.min_return, 0.0..=1.0)?;
     number("shortest_first", policy.shortest_first, 0.0..=0.99)?;
-    number("backlog_share", policy.backlog_share, 0.0..=10.0)?;
+    number("patience_share", policy.patience_share, 0.0..=10.0)?;
     number("turn", policy.turn.0, 1.0..=LONG)?;
     number("settling", policy.settling.0, 0.0..=LONG)?;
     number("min_batch_gain", policy.min_batch_gain, 0.0..=LONG)?;
@@ -211,7 +211,6 @@ pub(crate) fn check_job(job: &PlanJob) -> Result<(), WrongField> {
     optional("remaining", job.remaining.map(|it| it.0), 0.0..=MUCH)?;
     number("claim.waited", job.claim.waited.0, 0.0..=LONG)?;
     number("claim.ran", job.claim.ran.0, 0.0..=LONG)?;
-    optional("claim.ahead", job.claim.ahead.map(|it| it.0), 0.0..=MUCH)?;
     number("claim.attained", job.claim.attained.0, 0.0..=MUCH)?;
     optional("claim.since_move", job.claim.since_move.map(|it| it.0), 0.0..=LONG)?;
     // Overspent and overdue are facts, not mistakes.

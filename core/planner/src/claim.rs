@@ -24,10 +24,6 @@ pub struct Claim {
     pub waited: Seconds,
     /// How long it has run since then; zero while it waits.
     pub ran: Seconds,
-    /// How long the work that was in front of it when it began to wait takes all GPUs (`PlanReport::ahead`). `None`: no
-    /// round has seen it yet.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ahead: Option<Seconds>,
     /// GPU-time it has had in its life.
     pub attained: GpuSeconds,
     /// How often it has been stopped and started again.

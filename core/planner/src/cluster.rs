@@ -4,6 +4,7 @@
 //! reserved nodes form classes of their own. Domains matter to shapes of several nodes only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use headway_types::{GpuCount, GpuUuid, NodeClass, NodeCount, NodeId, Placement};
 
@@ -66,15 +67,25 @@ pub(crate) struct Class {
     with_room: Vec<u32>,
     /// The same in the domain that has most of them.
     with_room_in_domain: Vec<u32>,
+    /// All nodes like these, whatever is reserved.
+    built: Arc<Built>,
     /// How many kinds of GPUs of the cluster are faster.
     pub faster: u32,
 }
 
+/// The nodes of one kind as they were built. A reservation divides them into classes, and passes.
+#[derive(Clone, Debug, Default)]
+struct Built {
+    nodes: Vec<usize>,
+    /// Nodes per domain, each ascending.
+    domains: Vec<Vec<usize>>,
+}
+
 impl Class {
-    fn new(alike: NodeClass, gate: Gate) -> Self {
+    fn new(alike: NodeClass, gate: Gate, built: Arc<Built>) -> Self {
         let sizes = alike.gpus_per_node.0 as usize + 1;
         let (with_room, with_room_in_domain) = (vec![0; sizes], vec![0; sizes]);
-        Self { alike, gate, nodes: Vec::new(), domains: Vec::new(), with_room, with_room_in_domain, faster: 0 }
+        Self { alike, gate, nodes: Vec::new(), domains: Vec::new(), with_room, with_room_in_domain, built, faster: 0 }
     }
 
     /// GPUs of a whole node.
@@ -82,14 +93,19 @@ impl Class {
         self.alike.gpus_per_node.0
     }
 
-    /// GPUs as the nodes were built, broken and closed ones included.
-    pub fn nominal(&self) -> GpuCount {
+    /// GPUs of the class, broken and closed ones included.
+    pub fn gpus(&self) -> GpuCount {
         GpuCount(self.nodes.len() as u32 * self.whole())
     }
 
-    /// Nodes of the domain that has most.
+    /// GPUs as the nodes of this kind were built, broken, closed and reserved ones included.
+    pub fn nominal(&self) -> GpuCount {
+        GpuCount(self.built.nodes.len() as u32 * self.whole())
+    }
+
+    /// Nodes of the domain that has most, as it was built.
     pub fn largest_domain(&self) -> u32 {
-        self.domains.iter().map(Vec::len).max().unwrap_or(0) as u32
+        self.built.domains.iter().map(Vec::len).max().unwrap_or(0) as u32
     }
 
     /// Whether domains can make a difference.
@@ -107,6 +123,28 @@ fn rank(classes: &mut [Class]) {
     for class in classes {
         class.faster = peaks.partition_point(|other| *other > peak(class)) as u32;
     }
+}
+
+/// Nodes of a class by domain.
+type Domains<'a> = BTreeMap<&'a str, Vec<usize>>;
+
+/// Puts the nodes together again that reservations divide.
+fn built(classes: &BTreeMap<(NodeClass, &Gate), Domains<'_>>) -> BTreeMap<NodeClass, Arc<Built>> {
+    let mut by_kind: BTreeMap<&NodeClass, Domains<'_>> = BTreeMap::new();
+    for ((alike, _), domains) in classes {
+        let kind = by_kind.entry(alike).or_default();
+        for (domain, nodes) in domains {
+            kind.entry(domain).or_default().extend(nodes);
+        }
+    }
+    let of_kind = |domains: Domains<'_>| {
+        let mut domains: Vec<Vec<usize>> = domains.into_values().collect();
+        domains.iter_mut().for_each(|nodes| nodes.sort_unstable());
+        let mut nodes = domains.concat();
+        nodes.sort_unstable();
+        Arc::new(Built { nodes, domains })
+    };
+    by_kind.into_iter().map(|(alike, domains)| (alike.clone(), of_kind(domains))).collect()
 }
 
 pub(crate) struct Cluster<'a> {
@@ -128,7 +166,7 @@ impl<'a> Cluster<'a> {
     pub fn new(input: &'a PlanInput) -> Self {
         let nodes = &input.nodes[..];
         let gates = reservation::gates(input);
-        let mut by_kind: BTreeMap<(NodeClass, &Gate), BTreeMap<&str, Vec<usize>>> = BTreeMap::new();
+        let mut by_kind: BTreeMap<(NodeClass, &Gate), Domains<'_>> = BTreeMap::new();
         for (node, (entry, gate)) in nodes.iter().zip(&gates).enumerate() {
             let mut alike = entry.class.clone();
             let domain = std::mem::take(&mut alike.fabric.domain);
@@ -137,8 +175,10 @@ impl<'a> Cluster<'a> {
         }
         let (mut class_of, mut domain_of) = (vec![0; nodes.len()], vec![0; nodes.len()]);
         let mut classes = Vec::new();
+        let mut built = built(&by_kind);
         for ((alike, gate), domains) in by_kind {
-            let mut class = Class::new(alike, gate.clone());
+            let of_kind = Arc::clone(built.entry(alike.clone()).or_default());
+            let mut class = Class::new(alike, gate.clone(), of_kind);
             for (domain, members) in domains.into_values().enumerate() {
                 for &node in &members {
                     (class_of[node], domain_of[node]) = (classes.len(), domain);
@@ -259,7 +299,7 @@ impl<'a> Cluster<'a> {
     pub fn shapes(&self, class: usize, gpus: GpuCount) -> Vec<Shape> {
         let of = &self.classes[class];
         let room = |counts: &[u32], nodes: u32| counts[(gpus.0 / nodes) as usize] >= nodes;
-        self.splits(class, gpus)
+        self.splits(class, gpus, of.nodes.len() as u32)
             .filter(|&nodes| room(&of.with_room, nodes))
             .take(SHAPES_PER_SIZE)
             .flat_map(|nodes| {
@@ -277,7 +317,8 @@ impl<'a> Cluster<'a> {
         let reach = |nodes: u32| if nodes <= largest { Reach::Domain } else { Reach::Class };
         let of_faster = NodeCount(0);
         let shape = |nodes| Shape { class, gpus, nodes: NodeCount(nodes), reach: reach(nodes), of_faster };
-        self.splits(class, gpus).take(SHAPES_PER_SIZE).map(shape).collect()
+        let built = self.classes[class].built.nodes.len() as u32;
+        self.splits(class, gpus, built).take(SHAPES_PER_SIZE).map(shape).collect()
     }
 
     /// Whether nodes enough of a shape are among those it asks for and have what it needs on their hosts, were all of them there.
@@ -294,24 +335,24 @@ impl<'a> Cluster<'a> {
             nodes.iter().filter(|&&node| suits(&self.nodes[node])).count() >= shape.nodes.0 as usize
         };
         match needs.spread {
-            Spread::Require => class.domains.iter().any(|domain| enough(domain)),
-            Spread::Prefer => enough(&class.nodes),
+            Spread::Require => class.built.domains.iter().any(|domain| enough(domain)),
+            Spread::Prefer => enough(&class.built.nodes),
         }
     }
 
-    /// Numbers of nodes over which `gpus` divide evenly. Small classes may split as they like; in large ones a job of
-    /// several nodes takes whole ones, or as many even parts as it must.
-    fn splits(&self, class: usize, gpus: GpuCount) -> impl Iterator<Item = u32> {
-        let (whole, built) = (self.classes[class].whole().max(1), self.classes[class].nodes.len() as u32);
+    /// Numbers of nodes, of `count` at most, over which `gpus` divide evenly. Small classes may split as they like; in
+    /// large ones a job of several nodes takes whole ones, or as many even parts as it must.
+    fn splits(&self, class: usize, gpus: GpuCount, count: u32) -> impl Iterator<Item = u32> {
+        let whole = self.classes[class].whole().max(1);
         let even = move |nodes: &u32| gpus.0.is_multiple_of(*nodes) && gpus.0 / nodes <= whole;
         let least = gpus.0.div_ceil(whole).max(1);
         let most = if gpus.0 == 0 {
             0
-        } else if built <= SMALL_CLASS_NODES {
-            built.min(gpus.0)
+        } else if count <= SMALL_CLASS_NODES {
+            count.min(gpus.0)
         } else {
             // The first even split is the only one: few parts of a size that has no divisor are no use either.
-            (least..=(2 * least).min(built)).find(|nodes| even(nodes)).unwrap_or(0)
+            (least..=(2 * least).min(count)).find(|nodes| even(nodes)).unwrap_or(0)
         };
         (least..=most).filter(even)
     }

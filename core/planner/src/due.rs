@@ -3,11 +3,9 @@
 //! and until then others start only what ends by that moment or takes nothing that it will need (EASY backfilling, Lifka
 //! 1995). Nobody that runs is stopped for a peer, unless it has had its turn.
 //!
-//! The wait after which a job is due is measured by the work that was in front of it when it began to wait: that of the
-//! jobs which had waited longer. The first round that sees the job reports it (`PlanReport::ahead`), and later
-//! rounds are told (`Claim::ahead`). So nothing that happens later changes it: jobs that arrive never lengthen it, and a
-//! job that is due stays due until it starts. Measured anew in each round it would shrink as older work is done; under
-//! overload nearly every job was due then, and served in the order of its arrival.
+//! The wait after which a job is due goes by the job alone: `patience_share` of the time that it would run at its smallest
+//! size, within bounds. So nothing that happens to others changes it, and a job that is due stays due until it starts.
+//! Of equal priority whoever has waited longest is served first, so that no newcomer comes before a job that waits.
 //!
 //! The promise is made to the first due job that finds no room. Older due jobs that start at once are counted into the
 //! promised moment. A job without a known end may not start on what is promised, since it may never give it back.
@@ -22,13 +20,16 @@ use crate::backfill;
 use crate::candidate::{Candidate, Options};
 use crate::guarantee::by_right;
 use crate::input::PlanJob;
+use crate::policy::Policy;
 use crate::round::Round;
 use crate::rows::RowKind;
+use crate::value;
 use crate::witness::{Victims, Witness};
-use crate::{urgency, value};
 
-/// However much waits, a job is due after so many times the policy's patience.
-const MOST_DUE: f64 = 24.0;
+/// However long a job would run, it is due after so many times the policy's patience.
+const MOST_DUE: f64 = 16.0;
+/// A job of one size waits for this share of the time that an elastic one would: it cannot start on less meanwhile.
+const OF_ONE_SIZE: f64 = 0.5;
 /// Of the time it is given in return, a job that is stopped for another may lose this share.
 const LOST_SHARE: f64 = 0.05;
 
@@ -53,13 +54,7 @@ pub(crate) fn due_waits(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<
 /// Settles after which wait each job is due, and promises the first due job that finds no room the earliest moment at
 /// which enough comes free.
 pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
-    let in_front = work_in_front(round, options);
-    round.due_after = waits_until_due(round, &in_front);
-    round.newly_ahead = in_front
-        .into_iter()
-        .filter(|(of, _)| of.job.current.is_none() && of.job.claim.ahead.is_none())
-        .map(|(of, in_front)| (of.job.job, in_front))
-        .collect();
+    round.due_after = waits_until_due(round, options);
     let Some((job, promise)) = first_without_room(round, options) else { return };
     round.promised = Some((job, promise.after));
     let first = round.rows.promise(job, &promise.wanted);
@@ -80,39 +75,24 @@ pub(crate) fn promise(round: &mut Round<'_>, options: &mut [Options<'_>]) {
     }
 }
 
-/// Returns the wait after which each job is due: `backlog_share` of the time that the work that was in front of it when it
-/// began to wait takes all GPUs.
-fn waits_until_due(round: &Round<'_>, in_front: &[(&Options<'_>, Seconds)]) -> BTreeMap<JobId, Seconds> {
+/// Returns the wait after which each job is due.
+fn waits_until_due(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
     let policy = &round.input.policy;
     let Some(patience) = policy.patience() else { return BTreeMap::new() };
-    let wait = |(of, in_front): &(&Options<'_>, Seconds)| {
-        let ahead = of.job.claim.ahead.unwrap_or(*in_front);
-        (of.job.job, Seconds((policy.backlog_share * ahead.0).clamp(patience.0, MOST_DUE * patience.0)))
+    let wait = |of: &Options<'_>| {
+        let share = if has_one_size(of.job) { OF_ONE_SIZE } else { 1.0 };
+        (share * policy.patience_share * run_time(policy, of).0).clamp(patience.0, MOST_DUE * patience.0)
     };
-    in_front.iter().map(wait).collect()
+    options.iter().map(|of| (of.job.job, Seconds(wait(of)))).collect()
 }
 
-/// Returns for each job how long the work of those in front of it takes all GPUs.
-fn work_in_front<'a, 'o>(round: &Round<'_>, options: &'o [Options<'a>]) -> Vec<(&'o Options<'a>, Seconds)> {
-    let open = round.cluster.nodes.iter().filter(|node| !node.draining);
-    let gpus = open.map(|node| node.gpus.len()).sum::<usize>().max(1) as f64;
-    let since = |of: &Options<'_>| of.job.claim.waited.0 + of.job.claim.ran.0;
-    let mut order: Vec<&Options<'_>> = options.iter().collect();
-    order.sort_by(|a, b| {
-        let submitted = a.job.submitted_at.cmp(&b.job.submitted_at);
-        since(b).total_cmp(&since(a)).then(submitted).then(a.job.job.cmp(&b.job.job))
-    });
-    let mut in_front = 0.0;
-    let measure = |of: &'o Options<'a>| {
-        let before = Seconds(in_front / gpus);
-        // A job that has run since it waited was counted then. One that fits no node will never be worked on.
-        let is_in_front = of.job.current.is_none() && of.job.claim.ran.0 <= 0.0 && of.obstacle.is_none();
-        if is_in_front {
-            in_front += urgency::work(of);
-        }
-        (of, before)
-    };
-    order.into_iter().map(measure).collect()
+/// Returns how long a job runs in all at its smallest size. A job whose end nobody knows counts as one that has a turn.
+fn run_time(policy: &Policy, of: &Options<'_>) -> Seconds {
+    value::known_life(of.job, of.measure.least_goodput).map_or(policy.turn, |left| left + of.job.claim.ran)
+}
+
+fn has_one_size(job: &PlanJob) -> bool {
+    job.work.is_opaque() || job.range.min == job.range.max || job.range.sizes.len() == 1
 }
 
 /// Jobs that may be stopped for a peer: they have had their turn, will not end within another, and lose little by it.

@@ -112,8 +112,21 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: false,
             cost: Seconds(0.0),
             uses: self.round.rows.of_nothing(self.leaving_is_a_move()),
-            value: Quanta::of(-self.move_penalty - self.stop_cost()),
+            value: Quanta::of(-self.stop_penalty() - self.stop_cost()),
         }
+    }
+
+    /// What a stop must gain beyond its cost. Of a job whose end nobody knows it goes by its smallest size: what the job
+    /// holds falls with a forced move, and the next round must not find it cheaper to stop for that.
+    fn stop_penalty(&self) -> f64 {
+        if urgency::is_known(self.job) || self.move_penalty <= 0.0 {
+            return self.move_penalty;
+        }
+        value::hysteresis(&self.round.input.policy, self.job.claim.since_move) * self.least_worth()
+    }
+
+    fn least_worth(&self) -> f64 {
+        self.weight * value::utility(&self.round.input.policy, self.least_speed_up)
     }
 
     /// What stopping loses of the present's worth: a restart later and what is redone then, over the time in which a move
@@ -131,8 +144,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         }
         // By the smallest size, as what it counts for being served: what a job holds falls with a forced move, and the next
         // round must not find it cheaper to stop for that.
-        let least = self.weight * value::utility(&self.round.input.policy, self.least_speed_up);
-        restart + UNSURE * (1.0 + SERVED) * least
+        restart + UNSURE * (1.0 + SERVED) * self.least_worth()
     }
 
     /// Staying on the present GPUs, at the best live batch or in the best live layout where that gains enough. `None` for a
@@ -316,10 +328,10 @@ impl<'a, 'r> Maker<'a, 'r> {
         }
     }
 
-    /// Giving GPUs back needs no more than that it is worth it.
+    /// A job whose end nobody knows gives GPUs back where that is worth it at all: others would wait for it without end.
     fn penalty(&self, gpus: GpuCount) -> f64 {
         let held = self.job.current.as_ref().map_or(GpuCount(0), |current| current.placement.gpus());
-        if gpus < held { 0.0 } else { self.move_penalty }
+        if gpus < held && !urgency::is_known(self.job) { 0.0 } else { self.move_penalty }
     }
 
     fn worth(&self, prediction: &Prediction, cost: Seconds, stretch: Stretch) -> f64 {

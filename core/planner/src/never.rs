@@ -89,11 +89,11 @@ fn field(of: &Obstacle) -> &'static str {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use headway_types::spec::{LayoutLimits, NodeResources, Topology, Work};
-    use headway_types::{Bytes, GpuType, JobSpec, ModelShape, Sequences, example};
+    use headway_types::{Bytes, GpuType, JobSpec, ModelShape, Seconds, Sequences, example};
 
     use super::*;
     use crate::builder::{NOW, node, reservation, round};
-    use crate::input::PlanNode;
+    use crate::input::{PlanInput, PlanNode};
 
     fn real(number: u32, gpu_type: &str) -> PlanNode {
         let mut node = node(number, gpu_type, 8);
@@ -130,6 +130,21 @@ mod tests {
 
     fn told(spec: &JobSpec) -> Option<Never> {
         told_on(cluster(), spec)
+    }
+
+    #[test]
+    fn nodes_that_are_reserved_count_as_built() {
+        for (from, until) in [(NOW, NOW + Seconds(3_600.0)), (NOW + Seconds(60.0), NOW + Seconds(3_600.0))] {
+            let input = round(cluster(), Vec::new());
+            let input = PlanInput { reservations: vec![reservation("service", &[1], from, until)], ..input };
+            let job = input.submitted([&asking(64)].into_iter(), "ada").remove(0);
+            let id = job.job;
+            let input = input.with([job]);
+            assert_eq!(never_while(&input, &[id], &mut CurveCache::new(), || true).0.remove(&id), None);
+            let plan = crate::plan(&input, &mut CurveCache::new()).unwrap();
+            let told = &plan.report.jobs[&id];
+            assert!(told.reasons.iter().any(|reason| reason.detail.contains("service")), "{told:?}");
+        }
     }
 
     fn words(spec: &JobSpec) -> String {

@@ -125,7 +125,10 @@ pub(crate) fn obstacle(
     let admitted: BTreeSet<usize> = round.admitted(job).collect();
     let bound = candidate::bound_layout(job);
     let mut suits = |shape: &Shape| candidate::refusal(round, job, model, *shape, bound, curves).is_none();
-    let is_open = |shape: &Shape| cluster.members(shape.class).iter().all(|class| admitted.contains(class));
+    let is_open = |shape: &Shape| {
+        let enough = cluster.is_mix(shape.class) || shape.nodes.0 as usize <= cluster.classes[shape.class].nodes.len();
+        enough && cluster.members(shape.class).iter().all(|class| admitted.contains(class))
+    };
     let open = candidate::built_shapes(round, job).into_iter().filter(is_open);
     if !by.is_empty() && !open.into_iter().any(|shape| suits(&shape)) {
         return Obstacle::Reserved { by };

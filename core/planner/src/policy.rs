@@ -22,8 +22,8 @@ pub struct Policy {
     pub epsilon: f64,
     /// Longest time over which a move may pay for itself.
     pub horizon: Seconds,
-    /// A move to more or other GPUs must gain this share of what the job is worth now, beyond its cost: at power 1, of
-    /// its goodput. Giving GPUs back need not, nor taking GPUs that nobody else wants.
+    /// A change of a running job's GPUs, a stop included, must gain this share of what the job is worth now, beyond its
+    /// cost: at power 1, of its goodput. Taking GPUs that nobody else wants need not.
     pub min_gain: f64,
     /// The same right after a move; it decays towards `min_gain` with `settling`.
     pub fresh_gain: f64,
@@ -36,11 +36,11 @@ pub struct Policy {
     pub min_batch_gain: f64,
     /// Weights fall with attained service as (1 + GPU-seconds/600)^−x; 0: they do not.
     pub service_exponent: f64,
-    /// A job that has waited this long, and for longer than `backlog_share` of the time that the work in front of it would
-    /// take the cluster, is due: others shrink for it, and what comes free goes to it before it goes to others. `None`:
-    /// never.
+    /// A job that has waited this long, and for `patience_share` times as long as it would run at its smallest size (half of
+    /// that if it has one size only), is due: others shrink for it, and what comes free goes to it before it goes to others.
+    /// `None`: never.
     pub patience: Option<Seconds>,
-    pub backlog_share: f64,
+    pub patience_share: f64,
     /// For a job that is due a peer may be stopped that has run for so long and will not end within as long again.
     pub turn: Seconds,
     /// Goodput lost per fabric domain beyond the first.
@@ -66,14 +66,14 @@ impl Default for Policy {
             shortest_first: 0.9,
             epsilon: 0.1,
             horizon: Seconds(3_600.0),
-            min_gain: 0.02,
-            fresh_gain: 0.1,
+            min_gain: 0.2,
+            fresh_gain: 0.2,
             settling: Seconds(900.0),
             min_return: 0.05,
             min_batch_gain: 0.03,
             service_exponent: 0.0,
             patience: Some(Seconds(3_600.0)),
-            backlog_share: 1.5,
+            patience_share: 1.0,
             turn: Seconds(4.0 * 3_600.0),
             domain_loss: 0.02,
             max_moves: None,

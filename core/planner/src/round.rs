@@ -42,8 +42,6 @@ pub(crate) struct Round<'a> {
     pub solver: Solver,
     /// Wait after which each job is due; empty if no wait makes a job due.
     pub due_after: BTreeMap<JobId, Seconds>,
-    /// Of jobs that wait and that no round has seen before: how long the work in front of them takes all GPUs.
-    pub newly_ahead: BTreeMap<JobId, Seconds>,
     /// Job that room is promised to, and the time until then.
     pub promised: Option<(usize, Seconds)>,
 }
@@ -62,7 +60,6 @@ impl<'a> Round<'a> {
             approach,
             solver,
             due_after: BTreeMap::new(),
-            newly_ahead: BTreeMap::new(),
             promised: None,
         }
     }
@@ -211,21 +208,9 @@ fn report(
         jobs: Arc::new(jobs),
         unmoved,
         candidates: options.iter().map(|options| options.candidates.len() as u32).sum(),
-        ahead: newly_ahead(round, options, decision),
         due: due::due_waits(round, options),
         solver: bound.and_then(|_| solved_by(round, instead)),
     }
-}
-
-/// Returns what is in front of new jobs that go on waiting. A job that starts needs no such measure.
-fn newly_ahead(round: &Round<'_>, options: &[Options<'_>], decision: &Decision) -> BTreeMap<JobId, Seconds> {
-    let mut ahead = round.newly_ahead.clone();
-    for (of, &at) in options.iter().zip(&decision.choice) {
-        if of.candidates[at].gpus.0 > 0 {
-            ahead.remove(&of.job.job);
-        }
-    }
-    ahead
 }
 
 /// Ours goes without saying, and its release is kept beside the stored round: a round solved by it says the same in every

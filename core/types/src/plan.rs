@@ -95,9 +95,6 @@ pub struct PlanReport {
     pub unmoved: Vec<Unmoved>,
     /// Candidates offered to the ILP.
     pub candidates: u32,
-    /// Jobs that have begun to wait since the last round, each with how long the work in front of it takes all GPUs.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub ahead: BTreeMap<JobId, Seconds>,
     /// Jobs that wait and are due, each with the wait after which it is.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub due: BTreeMap<JobId, Seconds>,

@@ -10,9 +10,6 @@ pub struct Turn {
     pub waited: Seconds,
     /// Under generations that are over.
     pub ran: Seconds,
-    /// How long the work in front of it took all GPUs when it began to wait; `None` until a round has seen it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ahead: Option<Seconds>,
 }
 
 impl Turn {

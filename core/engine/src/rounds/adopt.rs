@@ -79,9 +79,6 @@ impl Engine {
                 self.facts.note(Note::new("job.left_out", message).job(one.job).plan(plan.id));
             }
         }
-        for (job, ahead) in &plan.report.ahead {
-            self.facts.edit_job(*job, |job| job.turn.ahead = job.turn.ahead.or(Some(*ahead)));
-        }
         self.rounds.verdicts = Verdicts {
             said: Arc::clone(&plan.report.jobs),
             left: Arc::clone(&round.left),

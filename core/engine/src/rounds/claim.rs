@@ -14,7 +14,6 @@ impl RoundRequest {
         Claim {
             waited: turn.waited,
             ran: turn.ran,
-            ahead: turn.ahead,
             attained: self.attained(job),
             restarts: job.reconfigurations.saturating_add(job.restarts),
             most: job.most_gpus.clone(),

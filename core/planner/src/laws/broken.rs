@@ -37,7 +37,7 @@ fn full() -> PlanInput {
 type Set = fn(&mut PlanInput, f64);
 
 /// Every number that is not a count, by the name an error gives it.
-const NUMBERS: [(&str, Set); 39] = [
+const NUMBERS: [(&str, Set); 38] = [
     ("power", |input, to| input.policy.power = to),
     ("epsilon", |input, to| input.policy.epsilon = to),
     ("horizon", |input, to| input.policy.horizon = Seconds(to)),
@@ -49,7 +49,7 @@ const NUMBERS: [(&str, Set); 39] = [
     ("patience", |input, to| input.policy.patience = Some(Seconds(to))),
     ("min_return", |input, to| input.policy.min_return = to),
     ("shortest_first", |input, to| input.policy.shortest_first = to),
-    ("backlog_share", |input, to| input.policy.backlog_share = to),
+    ("patience_share", |input, to| input.policy.patience_share = to),
     ("turn", |input, to| input.policy.turn = Seconds(to)),
     ("domain_loss", |input, to| input.policy.domain_loss = to),
     ("tolerance", |input, to| input.policy.tolerance = to),
@@ -66,7 +66,6 @@ const NUMBERS: [(&str, Set); 39] = [
     ("remaining", |input, to| input.jobs[0].remaining = Some(Tokens(to))),
     ("claim.waited", |input, to| input.jobs[0].claim.waited = Seconds(to)),
     ("claim.ran", |input, to| input.jobs[0].claim.ran = Seconds(to)),
-    ("claim.ahead", |input, to| input.jobs[0].claim.ahead = Some(Seconds(to))),
     ("claim.attained", |input, to| input.jobs[0].claim.attained = GpuSeconds(to)),
     ("claim.since_move", |input, to| input.jobs[0].claim.since_move = Some(Seconds(to))),
     ("bounds.budget_left", |input, to| input.jobs[0].bounds.budget_left = Some(GpuSeconds(to))),

@@ -346,6 +346,7 @@ fn a_job_that_makes_room_for_another_stays_within_every_row() {
     let mut input = round(nodes, jobs);
     let of_alpha = Amount { gpu_type: Some(GpuType("alpha".into())), ..Amount::default() };
     input.policy.rows = vec![row("no-alpha", 0, of_alpha)];
+    (input.policy.min_gain, input.policy.fresh_gain) = (0.0, 0.0);
     let plan = planned(&input);
     assert_eq!(gpus_on(&plan, 1, &[1, 2]), 0, "{:?}", plan.report.moves);
     assert_eq!((gpus_on(&plan, 2, &[1]), gpus_on(&plan, 3, &[2])), (4, 3), "{:?}", plan.report.moves);

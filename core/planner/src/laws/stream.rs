@@ -58,9 +58,6 @@ impl Stream {
         let now = self.input.now;
         let held: Vec<JobId> = self.running().map(|job| job.job).collect();
         self.input = after(&self.input, plan);
-        for job in &mut self.input.jobs {
-            job.claim.ahead = job.claim.ahead.or(plan.report.ahead.get(&job.job).copied());
-        }
         for job in &self.input.jobs {
             if job.current.is_some() != held.contains(&job.job) {
                 self.since.insert(job.job, now);
