@@ -3,7 +3,7 @@
 use headway_types::{Generation, JobId, Sequences};
 use serde::Deserialize;
 
-/// What a checkpoint says of itself.
+/// The manifest of one checkpoint.
 #[derive(Deserialize)]
 pub(crate) struct Manifest {
     pub job: JobId,

@@ -64,9 +64,9 @@ test("a reserved node names its reservation in the list, can be filtered by it, 
   assert.equal(await table.getByTestId("reservation-badge").count(), 1, "the other node is not reserved");
   await page.getByLabel("Reservation").selectOption({ label: "psu-swap" });
   await page.getByTestId("cluster-fit").getByText("1 of 2 nodes").waitFor();
-  await page.getByLabel("Reservation").selectOption("later");
+  await page.getByLabel("Reservation").selectOption("upcoming");
   await page.getByTestId("cluster-fit").getByText("0 of 2 nodes").waitFor();
-  await page.getByLabel("Reservation").selectOption("now");
+  await page.getByLabel("Reservation").selectOption("active");
   await table.getByRole("link", { name: reserved }).click();
   await page.getByTestId("node-reservation").getByText("No job runs on its nodes until it ends.").waitFor();
   await page.getByTestId("panel-node-trust").getByText(/No: the node is reserved for/).waitFor();
@@ -112,6 +112,21 @@ test("a user sees reservations and cannot change them", async () => {
   await close();
 });
 
+test("nothing is done to a reservation in the past, and Escape closes its panel", async () => {
+  const { page, complaints } = await see("/reservations?reservation=psu-swap");
+  const rule = page.getByTestId("reservation-rule");
+  await rule.waitFor();
+  await page.getByRole("button", { name: "End now" }).waitFor();
+  await page.getByTestId("reservation-table").getByRole("row", { name: /psu-swap/ }).press("Escape");
+  await rule.waitFor({ state: "detached" });
+  await page.goto(`${cluster.url}/reservations?reservation=psu-swap&at=${new Date(Date.now() - 1_000).toISOString()}`);
+  await rule.waitFor();
+  await page.getByTestId("past").waitFor();
+  assert.equal(await page.locator("#page").getByRole("button", { name: /^(Reserve nodes|End now)$/ }).count(), 0);
+  assert.deepEqual(complaints, []);
+  await page.context().close();
+});
+
 test("an operator ends a reservation with a reason, and the job starts", async () => {
   const { page, complaints } = await see("/reservations?reservation=psu-swap");
   await page.getByRole("button", { name: "End now" }).click();
@@ -123,7 +138,7 @@ test("an operator ends a reservation with a reason, and the job starts", async (
   const { items } = await cluster.get("/api/v1/audit?action=cancel_reservation");
   assert.equal(items[0].reason, "the part has not come");
   await until("the job to start", async () => (await cluster.get("/api/v1/jobs?state=running")).items.length === 2);
-  // A link to what is over says so.
+  // A link to a reservation that is over leads to an explanation.
   await page.goto(`${cluster.url}/reservations?reservation=psu-swap`);
   await page.getByTestId("reservation-gone").getByText("It is over, was cancelled, or never existed.").waitFor();
   assert.equal(await reservationNamed("psu-swap"), undefined);

@@ -33,7 +33,7 @@ pub(super) struct Found {
 
 impl Found {
     /// The newest has seen the most samples. Where two have seen as many, the later generation has saved them again.
-    pub(super) fn order(&self) -> (Sequences, Generation, u64) {
+    pub(super) fn recency(&self) -> (Sequences, Generation, u64) {
         (self.manifest.samples_seen, self.manifest.generation, self.manifest.step)
     }
 
@@ -42,7 +42,7 @@ impl Found {
         self.manifest_sha256.eq_ignore_ascii_case(&named.manifest_sha256)
     }
 
-    /// As a worker would offer it; nothing where its path is no text.
+    /// Returns it as a worker would offer it; nothing where its path is no text.
     fn to_offer(&self) -> Option<CheckpointRef> {
         Some(CheckpointRef {
             generation: self.manifest.generation,
@@ -83,7 +83,7 @@ pub(super) async fn find_newest_whole(
 ) -> Result<Option<CheckpointRef>, String> {
     let view = View(prefix.to_vec());
     let mut found = find_checkpoints(prefix, directory, job).await?;
-    found.sort_by_key(|one| Reverse(one.order()));
+    found.sort_by_key(|one| Reverse(one.recency()));
     for offer in found.iter().filter_map(Found::to_offer) {
         let home = directory.join(offer.generation.to_string());
         match verify(&view, &home, job, offer).await {

@@ -57,7 +57,7 @@ mod tests {
         assert!(fault.message.contains(&gone.path), "{}", fault.message);
 
         let (older, newest) = (scratch.save(1, 20), scratch.save(9, 30));
-        // None of the job's, cut short, put there by a link, and a copy.
+        // Checkpoints of another job, cut short, put there by a link, and a copy.
         scratch.save_as(JobId(uuid::Uuid::from_u128(99)), 9, 40);
         let broken = scratch.save(9, 50);
         fs::write(Path::new(&broken.path).join("model.pt"), "").unwrap();

@@ -90,7 +90,7 @@ fn older_than_kept(mut found: Vec<Found>, committed: &CheckpointRef, keep: NonZe
         return Vec::new();
     }
     found.retain(|one| !one.is(committed) && one.manifest.samples_seen <= committed.samples_seen);
-    found.sort_by_key(|one| Reverse(one.order()));
+    found.sort_by_key(|one| Reverse(one.recency()));
     let beside = keep.get() as usize - 1;
     found.split_off(beside.min(found.len()))
 }
@@ -208,7 +208,7 @@ mod tests {
         fs::remove_file(scratch.job.join("g1/step-000000030/model.pt")).unwrap();
         link("g1/step-000000030/model.pt", "../step-000000010/model.pt");
         link("best", "g1/step-000000040");
-        // What is removed keeps nothing, and neither does a link to elsewhere, to nothing or to itself.
+        // A removed checkpoint keeps nothing, and neither does a link to elsewhere, to nothing or to itself.
         link("g1/step-000000020/of the last", "../step-000000050");
         link("g2/elsewhere", "/etc/passwd");
         link("g2/nowhere", "/no/such/place");

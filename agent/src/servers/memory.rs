@@ -17,7 +17,7 @@ pub(super) enum Named {
     Part,
 }
 
-/// What is known of servers beyond those that are dialled.
+/// Servers that the agent knows beyond those that it dials.
 #[derive(Default)]
 pub(super) struct Memory {
     /// Servers that are stored for the next start, whether or not this one dials them.

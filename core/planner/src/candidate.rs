@@ -69,6 +69,9 @@ pub(crate) struct Measure {
     pub per_gpu: f64,
     /// How many such GPUs do what its fair share does.
     pub share: f64,
+    /// Share of its time that a job which waits will train there, and not start; 1 of a job that runs. Its work counts the
+    /// start, so that it is not held against a short job.
+    pub useful: f64,
     pub least: GpuCount,
     /// Goodput of that; 0 where nobody knows.
     pub least_goodput: TokensPerSecond,
@@ -140,7 +143,7 @@ pub(crate) fn options<'a>(round: &Round<'a>, job: &'a PlanJob, curves: &mut Curv
     drop_needless_mixes(round, &mut ways);
     let live_batch = model.as_ref().and_then(|model| LiveBatch::of(round, job, model, curves));
     let untried = live_batch.as_ref().and_then(|live| live.untried(round));
-    let maker = Maker::new(round, job, reference, measure.least_speed_up, model.as_ref(), live_batch);
+    let maker = Maker::new(round, job, reference, measure, model.as_ref(), live_batch);
     let obstacle = ways.is_empty().then(|| match risky {
         true => obstacle::too_few_usable(round, job),
         false => obstacle::obstacle(round, job, model.as_ref(), curves),
@@ -406,29 +409,23 @@ fn reference_goodput(round: &Round<'_>, job: &PlanJob, ways: &[Way]) -> TokensPe
 }
 
 fn measure(round: &Round<'_>, job: &PlanJob, reference: TokensPerSecond, ways: &[Way]) -> Measure {
-    // A job that waits has to start first, wherever it does: its work counts that time, so that it is not held against a
-    // short one. An elastic job without a known end has no work that could count it.
-    let counts_start = |goodput| job.work.is_opaque() || value::known_life(job, goodput).is_some();
-    let useful = |goodput: TokensPerSecond| {
-        if job.current.is_some() || !counts_start(goodput) {
-            return 1.0;
-        }
-        let start = job.downtime.restart + job.rework;
+    let goodput = |way: &Way| way.offer.prediction.goodput;
+    let per_gpu = |way: &Way| goodput(way).0 / f64::from(way.shape.gpus.0);
+    let useful = |goodput| {
+        let start = if job.current.is_none() { job.start_cost() } else { Seconds(0.0) };
         value::useful_share(&round.input.policy, job, round.input.now, start, goodput, None)
     };
-    let goodput = |way: &Way| way.offer.prediction.goodput;
-    let per_gpu = |way: &Way| goodput(way).0 * useful(goodput(way)) / f64::from(way.shape.gpus.0);
-    let per_gpu = ways.iter().map(per_gpu).fold(0.0, f64::max);
+    let best = |of: &dyn Fn(&Way) -> f64| ways.iter().map(of).fold(0.0, f64::max);
+    let with_start = best(&|way| per_gpu(way) * useful(goodput(way)));
+    let per_gpu = best(&per_gpu);
     let measured = per_gpu > 0.0 && reference.0 > 0.0;
-    let share = match measured {
-        true => reference.0 / per_gpu,
-        false => f64::from(job.least().0) / useful(TokensPerSecond(0.0)),
-    };
+    let share = if measured { reference.0 / per_gpu } else { f64::from(job.least().0) };
+    let useful = if measured { with_start / per_gpu } else { useful(TokensPerSecond(0.0)) };
     let least = ways.iter().map(|way| way.shape.gpus).min().unwrap_or(job.least());
     let of_least = ways.iter().filter(|way| way.shape.gpus == least).map(|way| goodput(way).0);
     let least_goodput = TokensPerSecond(of_least.fold(0.0, f64::max));
     let least_speed_up = if measured { least_goodput.0 / reference.0 } else { 1.0 };
-    Measure { per_gpu, share, least, least_goodput, least_speed_up }
+    Measure { per_gpu, share, useful, least, least_goodput, least_speed_up }
 }
 
 fn sizes(maker: &Maker<'_, '_>, ways: &[Way]) -> Vec<(GpuCount, f64)> {

@@ -100,7 +100,7 @@ pub(crate) fn had_their_turn(round: &Round<'_>, options: &[Options<'_>]) -> Arc<
     let turn = round.input.policy.turn;
     let had = |job: &usize| {
         let of = &options[*job];
-        let lost = of.job.downtime.restart.0 + of.job.rework.0;
+        let lost = of.job.start_cost().0;
         let goes_on = of.candidates.get(of.incumbent).map(|now| ends_after(round, of.job, now));
         !of.keeps_its_place()
             && of.job.claim.ran.0 >= turn.0

@@ -89,12 +89,12 @@ pub(crate) fn is_far(now: Timestamp, end: Timestamp) -> bool {
 
 /// Whether a job may start now on nodes that end at `end`.
 pub(crate) fn may_start(job: &PlanJob, now: Timestamp, end: Timestamp) -> bool {
-    may_start_unsaved(job.bounds.time_left, start_cost(job), now, end) || leaves_in_time(job, now, end)
+    may_start_unsaved(job.bounds.time_left, job.start_cost(), now, end) || leaves_in_time(job, now, end)
 }
 
 /// The longest time limit with which a job would end before `end`; `None` where it could not start any more.
 pub(crate) fn longest_limit(job: &PlanJob, now: Timestamp, end: Timestamp) -> Option<Seconds> {
-    longest_within(start_cost(job), now, end)
+    longest_within(job.start_cost(), now, end)
 }
 
 fn longest_within(start_cost: Seconds, now: Timestamp, end: Timestamp) -> Option<Seconds> {
@@ -137,12 +137,8 @@ pub fn next_departure(input: &PlanInput) -> Option<Timestamp> {
     ends.filter(|at| *at > input.now).min()
 }
 
-fn start_cost(job: &PlanJob) -> Seconds {
-    job.downtime.restart + job.rework
-}
-
 fn leaves_in_time(job: &PlanJob, now: Timestamp, end: Timestamp) -> bool {
-    let lost = start_cost(job).0 + job.departure.duration().0;
+    let lost = job.start_cost().0 + job.departure.duration().0;
     let leaves_whole = job.departure.saves && !job.departure.never;
     leaves_whole && end.since(now).0 >= lost + LEAST_USEFUL.0.max(lost)
 }

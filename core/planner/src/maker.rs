@@ -7,7 +7,7 @@ use headway_goodput::band::NINTH_DECILE;
 use headway_types::report::Flexibility;
 use headway_types::{Configuration, GpuCount, NodeCount, Prediction, Seconds, Tier, Timestamp, TokensPerSecond};
 
-use crate::candidate::{BatchChange, Candidate, Way, unmeasured};
+use crate::candidate::{BatchChange, Candidate, Measure, Way, unmeasured};
 use crate::cluster::Reach;
 use crate::cluster::Shape;
 use crate::curves;
@@ -51,8 +51,7 @@ pub(crate) struct Maker<'a, 'r> {
     live_batch: Option<LiveBatch>,
     /// The larger batch that its norm test asks for where it is: whoever keeps its GPUs' shape trains with it, whatever the goodput.
     demanded: Option<(Configuration, Prediction)>,
-    /// Speed-up of the smallest size it could have.
-    least_speed_up: f64,
+    measure: Measure,
     /// It may keep what it has.
     can_stay: bool,
     /// The hysteresis: what a move of a job that holds GPUs must gain beyond its cost.
@@ -64,7 +63,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         round: &'r Round<'a>,
         job: &'a PlanJob,
         reference: TokensPerSecond,
-        least_speed_up: f64,
+        measure: Measure,
         model: Option<&Arc<JobModel>>,
         live_batch: Option<LiveBatch>,
     ) -> Self {
@@ -79,7 +78,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             present: None,
             live_batch,
             demanded: None,
-            least_speed_up,
+            measure,
             can_stay,
             move_penalty: 0.0,
         };
@@ -116,8 +115,8 @@ impl<'a, 'r> Maker<'a, 'r> {
         }
     }
 
-    /// What a stop must gain beyond its cost. Of a job whose end nobody knows it goes by its smallest size: what the job
-    /// holds falls with a forced move, and the next round must not find it cheaper to stop for that.
+    /// Returns the gain that a stop needs beyond its cost. It goes by the smallest size of a job whose end nobody knows:
+    /// what such a job holds falls with a forced move, and the next round must not find it cheaper to stop for that.
     fn stop_penalty(&self) -> f64 {
         if urgency::is_known(self.job) || self.move_penalty <= 0.0 {
             return self.move_penalty;
@@ -125,15 +124,16 @@ impl<'a, 'r> Maker<'a, 'r> {
         value::hysteresis(&self.round.input.policy, self.job.claim.since_move) * self.least_worth()
     }
 
+    /// Returns what the smallest size is worth.
     fn least_worth(&self) -> f64 {
-        self.weight * value::utility(&self.round.input.policy, self.least_speed_up)
+        self.weight * value::utility(&self.round.input.policy, self.measure.least_speed_up)
     }
 
     /// What stopping loses of the present's worth: a restart later and what is redone then, over the time in which a move
     /// has to pay for itself.
     fn stop_cost(&self) -> f64 {
         let Some(present) = self.present.filter(|_| self.job.current.is_some()) else { return 0.0 };
-        let lost = self.job.downtime.restart + self.job.rework;
+        let lost = self.job.start_cost();
         let input = self.round.input;
         let (window, _) = value::window(&input.policy, self.job, input.now, Seconds(0.0), present.goodput);
         // A job that cannot stay restarts in any case.
@@ -142,8 +142,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         if urgency::is_known(self.job) {
             return restart;
         }
-        // By the smallest size, as what it counts for being served: what a job holds falls with a forced move, and the next
-        // round must not find it cheaper to stop for that.
+        // By the smallest size, for the same reason as the penalty.
         restart + UNSURE * (1.0 + SERVED) * self.least_worth()
     }
 
@@ -309,7 +308,7 @@ impl<'a, 'r> Maker<'a, 'r> {
     }
 
     fn placed(&self, way: &Way, configuration: Option<Configuration>, prediction: Prediction) -> Candidate {
-        let (shape, cost) = (way.shape, self.job.downtime.restart + self.job.rework);
+        let (shape, cost) = (way.shape, self.job.start_cost());
         let matters = shape.nodes.0 > 1 && self.round.cluster.has_domains(shape.class);
         let further_domains = u32::from(matters && shape.reach == Reach::Class);
         let stretch = Stretch { nodes: shape.nodes, further_domains };
@@ -328,7 +327,8 @@ impl<'a, 'r> Maker<'a, 'r> {
         }
     }
 
-    /// A job whose end nobody knows gives GPUs back where that is worth it at all: others would wait for it without end.
+    /// Returns the gain that other GPUs need beyond their cost. A job whose end nobody knows gives GPUs back without one:
+    /// others would wait for it without end.
     fn penalty(&self, gpus: GpuCount) -> f64 {
         let held = self.job.current.as_ref().map_or(GpuCount(0), |current| current.placement.gpus());
         if gpus < held && !urgency::is_known(self.job) { 0.0 } else { self.move_penalty }
@@ -347,12 +347,16 @@ impl<'a, 'r> Maker<'a, 'r> {
         let (now, goodput) = (self.round.input.now, prediction.goodput);
         let ending = end.and_then(|end| ending::value_until(self.job, now, end, cost, goodput));
         let (kept_by_end, until) = ending.unzip();
-        let share = value::useful_share(policy, self.job, now, cost, goodput, until) * kept_by_end.unwrap_or(1.0);
+        let useful = value::useful_share(policy, self.job, now, cost, goodput, until) / self.measure.useful;
+        let share = useful * kept_by_end.unwrap_or(1.0);
         let speed_up = prediction.speed_up * kept.max(0.5);
         let in_time = value::in_time(self.job, self.round.input.now, cost, prediction.goodput) == Some(true);
         let bonus = if in_time { DEADLINE_BONUS * value::utility(policy, 1.0) } else { 0.0 };
-        let served =
-            if urgency::is_known(self.job) { 0.0 } else { SERVED * value::utility(policy, self.least_speed_up) };
+        let served = if urgency::is_known(self.job) {
+            0.0
+        } else {
+            SERVED * value::utility(policy, self.measure.least_speed_up)
+        };
         self.weight * (value::utility(policy, speed_up * share) + bonus + served)
     }
 
@@ -389,7 +393,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             Some(Tier::Layout) if self.job.capabilities.layout == Flexibility::Live => {
                 self.job.downtime.layout.unwrap_or(self.job.downtime.restart)
             }
-            Some(Tier::Layout | Tier::Migration) => self.job.downtime.restart + self.job.rework,
+            Some(Tier::Layout | Tier::Migration) => self.job.start_cost(),
         }
     }
 

@@ -90,6 +90,11 @@ impl PlanJob {
         least.max(GpuCount(1))
     }
 
+    /// How long it stands still where it starts or moves: the restart, and the work that is redone.
+    pub(crate) fn start_cost(&self) -> Seconds {
+        self.downtime.restart + self.rework
+    }
+
     /// What it has left to do, where that says when it ends: of a job whose goodput nobody knows it does not.
     pub(crate) fn to_do(&self) -> Option<Tokens> {
         self.remaining.filter(|_| !self.work.is_opaque())

@@ -5,7 +5,7 @@
 //! rate kᵖ: (i/m)^(1/(1−p)) − ((i−1)/m)^(1/(1−p)) to the i-th largest of m jobs. They are those that make Σ Jᵢ·rateᵢ greatest with
 //! Jᵢ = (i^(1/(1−p)) − (i−1)^(1/(1−p)))^(1−p). p = 0 weighs all alike; towards 1 it becomes shortest remaining work first.
 
-use headway_types::{GpuSeconds, Seconds};
+use headway_types::GpuSeconds;
 
 use crate::candidate::Options;
 use crate::input::PlanJob;
@@ -74,15 +74,15 @@ pub(crate) fn is_known(job: &PlanJob) -> bool {
     job.remaining.is_some() || job.bounds.time_left.is_some() || job.bounds.budget_left.is_some()
 }
 
-/// GPU-seconds a job has left at its most productive, with its start if it waits. Of one without a target or a limit: as much as it has had (lives
-/// are heavy-tailed, so who has run long will run long), in powers of two, so that ranks do not change every round. A script of
-/// which nothing is known cannot shrink for others: that it has run long is not held against it.
+/// Returns the GPU-seconds that a job has left at its most productive, with its start if it waits. A job without a target
+/// or a limit has as much left as it has had (lives are heavy-tailed: one that has run long will run long), in powers of
+/// two, so that ranks do not change every round. A script of which nothing is known cannot shrink for others: that it
+/// has run long is not held against it.
 pub(crate) fn work(of: &Options<'_>) -> f64 {
     let job = of.job;
     let (per_gpu, least) = (of.measure.per_gpu, f64::from(of.measure.least.0));
-    let known = job.remaining.filter(|_| per_gpu > 0.0).map(|left| left.0.max(0.0) / per_gpu);
-    let start = if job.current.is_none() { job.downtime.restart + job.rework } else { Seconds(0.0) };
-    let limit = job.bounds.time_left.map(|left| (left + start).0 * least);
+    let known = job.remaining.filter(|_| per_gpu > 0.0).map(|left| left.0.max(0.0) / (per_gpu * of.measure.useful));
+    let limit = job.bounds.time_left.map(|left| left.0 * least / of.measure.useful);
     let budget = job.bounds.budget_left.map(|left| left.0);
     let unknown = || match job.work.is_opaque() {
         true => UNKNOWN.0 * least,

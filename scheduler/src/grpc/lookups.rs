@@ -98,37 +98,49 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tokio::sync::Semaphore;
+    use tokio::task::JoinHandle;
 
     use super::*;
 
+    /// Lookups of doubles, by queries that each wait for a permit of the gate.
+    struct Gated {
+        lookups: Lookups<usize, usize>,
+        queries: Arc<AtomicUsize>,
+        gate: Arc<Semaphore>,
+    }
+
+    impl Gated {
+        fn new() -> Self {
+            Self { lookups: Lookups::default(), queries: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+        }
+
+        fn ask_for(&self, key: usize) -> JoinHandle<Result<usize, StoreError>> {
+            let (lookups, queries, gate) = (self.lookups.clone(), Arc::clone(&self.queries), Arc::clone(&self.gate));
+            let query = move |keys: Vec<usize>| {
+                queries.fetch_add(1, Ordering::Relaxed);
+                let gate = Arc::clone(&gate);
+                async move {
+                    gate.acquire().await.unwrap().forget();
+                    Ok(keys.into_iter().map(|key| key * 2).collect())
+                }
+            };
+            tokio::spawn(async move { lookups.look_up(key, query).await })
+        }
+    }
+
     #[tokio::test]
     async fn those_that_wait_are_answered_by_one_query_each_with_its_own() {
-        let (lookups, queries) = (Lookups::<usize, usize>::default(), Arc::new(AtomicUsize::new(0)));
-        let gate = Arc::new(Semaphore::new(0));
-        let ask = |key: usize| {
-            let (lookups, queries, gate) = (lookups.clone(), Arc::clone(&queries), Arc::clone(&gate));
-            tokio::spawn(async move {
-                let query = |keys: Vec<usize>| {
-                    let (queries, gate) = (Arc::clone(&queries), Arc::clone(&gate));
-                    async move {
-                        gate.acquire().await.unwrap().forget();
-                        queries.fetch_add(1, Ordering::Relaxed);
-                        Ok(keys.into_iter().map(|key| key * 2).collect())
-                    }
-                };
-                lookups.look_up(key, query).await
-            })
-        };
-        let asked: Vec<_> = (0..1_200).map(ask).collect();
-        while lookups.waiting().len() < 1_199 {
+        let gated = Gated::new();
+        let asked: Vec<_> = (0..1_200).map(|key| gated.ask_for(key)).collect();
+        while gated.lookups.waiting().len() < 1_199 {
             tokio::task::yield_now().await;
         }
         // One goes alone before the others have come, and these take three queries.
-        gate.add_permits(100);
+        gated.gate.add_permits(100);
         for (key, asked) in asked.into_iter().enumerate() {
             assert_eq!(asked.await.unwrap().unwrap(), key * 2);
         }
-        let queries = queries.load(Ordering::Relaxed);
+        let queries = gated.queries.load(Ordering::Relaxed);
         assert!((2..=5).contains(&queries), "{queries}");
     }
 
@@ -152,38 +164,23 @@ mod tests {
 
     #[tokio::test]
     async fn others_of_a_batch_wait_for_its_query_when_the_session_that_asked_has_gone() {
-        let (lookups, queries) = (Lookups::<usize, usize>::default(), Arc::new(AtomicUsize::new(0)));
-        let gate = Arc::new(Semaphore::new(0));
-        let ask = |key: usize| {
-            let (lookups, queries, gate) = (lookups.clone(), Arc::clone(&queries), Arc::clone(&gate));
-            tokio::spawn(async move {
-                let query = |keys: Vec<usize>| {
-                    queries.fetch_add(1, Ordering::Relaxed);
-                    let gate = Arc::clone(&gate);
-                    async move {
-                        gate.acquire().await.unwrap().forget();
-                        Ok(keys)
-                    }
-                };
-                lookups.look_up(key, query).await
-            })
-        };
+        let gated = Gated::new();
         // The first two wait together for a turn; the first to have it asks for both, and goes.
-        let held = Arc::clone(&lookups.turn).lock_owned().await;
-        let (asks, other) = (ask(1), ask(2));
-        while lookups.waiting().len() < 2 {
+        let held = Arc::clone(&gated.lookups.turn).lock_owned().await;
+        let (asks, other) = (gated.ask_for(1), gated.ask_for(2));
+        while gated.lookups.waiting().len() < 2 {
             tokio::task::yield_now().await;
         }
         drop(held);
-        while queries.load(Ordering::Relaxed) == 0 {
+        while gated.queries.load(Ordering::Relaxed) == 0 {
             tokio::task::yield_now().await;
         }
         asks.abort();
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        gate.add_permits(1);
-        assert_eq!(other.await.unwrap().unwrap(), 2);
-        assert_eq!(queries.load(Ordering::Relaxed), 1, "nobody asks again for what is being asked");
+        gated.gate.add_permits(1);
+        assert_eq!(other.await.unwrap().unwrap(), 4);
+        assert_eq!(gated.queries.load(Ordering::Relaxed), 1, "nobody asks again for what is being asked");
     }
 }

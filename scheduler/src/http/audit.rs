@@ -43,7 +43,7 @@ pub struct AuditQuery {
     cursor: Option<i64>,
 }
 
-/// What was done and refused, newest first: by whom, from where, to what, why, and what has changed. Lines are never changed, and removed only when they are older than --audit-days.
+/// Actions that were done or refused, newest first: by whom, from where, to what, why, and what has changed. Lines are never changed, and removed only when they are older than --audit-days.
 #[utoipa::path(get, path = "/audit", tag = "auth", params(AuditQuery),
     responses((status = 200, body = v1::AuditList), (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn audit(

@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo, useSyncExternalStore } from "react";
 import { serverNow, subscribe } from "../lib/clock";
-import { type Reservation, type ReservationsByNode, byNode, inOrder, phaseOf } from "../lib/reservation";
+import { type Reservation, type ReservationIndex, indexReservations, phaseOf } from "../lib/reservation";
 import { api, unwrap } from "./client";
 import { POLL_MS } from "./queries";
 
@@ -18,22 +18,14 @@ export function useReservations() {
   });
 }
 
-/** The reservations of the cluster, the next one first. The server leaves out those that are over. A past moment (`at`) has none: only those of the present are known. */
-export function useOrderedReservations(at: string | undefined): readonly Reservation[] {
-  const items = useReservations().data?.items;
-  return useMemo(() => (at === undefined && items ? inOrder(items) : NONE), [items, at]);
-}
-
-export function useReservationsByNode(at: string | undefined): ReservationsByNode {
-  const reservations = useOrderedReservations(at);
-  return useMemo(() => byNode(reservations), [reservations]);
-}
-
-/** Ids of the reservations that are active now, as one text. It changes only when one begins or ends, so that a page need not be drawn every second. */
-export function useActiveIds(reservations: readonly Reservation[]): string {
-  return useSyncExternalStore(subscribe, () => {
+/** The active and upcoming reservations. A past moment (`at`) has none: only those of the present are known. */
+export function useReservationIndex(at?: string): ReservationIndex {
+  const { data } = useReservations();
+  const reservations = (at === undefined && data?.items) || NONE;
+  // The text of the phases changes only when a reservation begins or ends, so that the page is not drawn every second.
+  const phases = useSyncExternalStore(subscribe, () => {
     const now = serverNow();
-    const active = reservations.filter((one) => phaseOf(one, now) === "active");
-    return active.map((one) => one.id).join(" ");
+    return reservations.map((one) => phaseOf(one, now)).join();
   });
+  return useMemo(() => indexReservations(reservations, serverNow()), [reservations, phases]);
 }

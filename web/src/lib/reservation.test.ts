@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Reservation, byNode, effectOn, membersInWords, notOver, phaseOf, remainingTime, splitAtReservations } from "./reservation";
+import { type Reservation, byNode, effectOn, indexReservations, membersInWords, phaseOf, phaseOfNode, remainingTime, splitAtReservations } from "./reservation";
 
 const NOON = Date.parse("2026-11-29T12:00:00Z");
 
@@ -22,7 +22,16 @@ test("a reservation is upcoming until it begins, active until it ends, and then 
 });
 
 test("reservations that are over are left out, and the next one comes first", () => {
-  expect(notOver([upcoming, over, active], NOON).map((one) => one.name)).toEqual(["exam-week", "psu-swap"]);
+  expect(indexReservations([upcoming, over, active], NOON).all.map((one) => one.name)).toEqual(["exam-week", "psu-swap"]);
+});
+
+test("a node with an active reservation is reserved now, whatever comes later", () => {
+  const elsewhere = reservation("elsewhere", "29T18", "29T20", { nodes: ["n3"] });
+  const index = indexReservations([upcoming, over, active, elsewhere], NOON);
+  expect([...index.nodesIn.active]).toEqual(["n1", "n2"]);
+  expect([...index.nodesIn.upcoming].sort()).toEqual(["n1", "n3"]);
+  expect(["n1", "n2", "n3", "n4"].map((node) => phaseOfNode(index, node))).toEqual(["active", "active", "upcoming", undefined]);
+  expect(indexReservations([over], NOON).byNode.size).toBe(0);
 });
 
 test("each node has its reservations in order", () => {

@@ -4,7 +4,8 @@ import type { components } from "../api/schema";
 import { duration } from "./format";
 
 export type Reservation = components["schemas"]["Reservation"];
-export type Phase = "active" | "upcoming";
+export const PHASES = ["active", "upcoming"] as const;
+export type Phase = (typeof PHASES)[number];
 
 /** A reservation that begins later than this closes no node yet (docs/operations.md#reservations). */
 const CLOSES_WITHIN_SECONDS = 7 * 86_400;
@@ -15,18 +16,34 @@ export function phaseOf({ from, until }: Pick<Reservation, "from" | "until">, no
   return Date.parse(from) <= now ? "active" : "upcoming";
 }
 
-/** Returns the reservations in the order in which they begin. */
-export function inOrder(reservations: readonly Reservation[]): Reservation[] {
-  return [...reservations].sort((one, other) => Date.parse(one.from) - Date.parse(other.from) || one.name.localeCompare(other.name));
-}
-
-/** Returns the reservations that are not over, the next one first. */
-export function notOver(reservations: readonly Reservation[], now: number): Reservation[] {
-  return inOrder(reservations.filter((one) => phaseOf(one, now) !== undefined));
+/** Compares two reservations by their beginning, and by name where they begin together. */
+export function byBegin(one: Reservation, other: Reservation): number {
+  return Date.parse(one.from) - Date.parse(other.from) || one.name.localeCompare(other.name);
 }
 
 /** Reservations by the name of the node, in the order in which they were given. */
 export type ReservationsByNode = ReadonlyMap<string, readonly Reservation[]>;
+
+/** The reservations that are active or upcoming at one moment, indexed once for all nodes. */
+export interface ReservationIndex {
+  /** Reservations in the order in which they begin. */
+  all: readonly Reservation[];
+  byNode: ReservationsByNode;
+  /** Names of the nodes that have a reservation in the phase. A node can be in both sets. */
+  nodesIn: Readonly<Record<Phase, ReadonlySet<string>>>;
+}
+
+export function indexReservations(reservations: readonly Reservation[], now: number): ReservationIndex {
+  const all = reservations.filter((one) => phaseOf(one, now) !== undefined).sort(byBegin);
+  const nodesIn = (phase: Phase) => new Set(all.filter((one) => phaseOf(one, now) === phase).flatMap((one) => one.nodes));
+  return { all, byNode: byNode(all), nodesIn: { active: nodesIn("active"), upcoming: nodesIn("upcoming") } };
+}
+
+/** Returns the phase of a node: an active reservation comes before an upcoming one. */
+export function phaseOfNode({ nodesIn }: ReservationIndex, node: string): Phase | undefined {
+  if (nodesIn.active.has(node)) return "active";
+  return nodesIn.upcoming.has(node) ? "upcoming" : undefined;
+}
 
 export function byNode(reservations: readonly Reservation[]): ReservationsByNode {
   const found = new Map<string, Reservation[]>();
@@ -40,10 +57,15 @@ export function byNode(reservations: readonly Reservation[]): ReservationsByNode
   return found;
 }
 
+/** Returns what happens to a reservation next, and when: an active one ends, an upcoming one begins. */
+export function nextChange({ from, until }: Pick<Reservation, "from" | "until">, now: number): { verb: "begins" | "ends"; at: string } {
+  return Date.parse(from) <= now ? { verb: "ends", at: until } : { verb: "begins", at: from };
+}
+
 /** Returns "ends in 2h 10m" or "begins in 5h 40m". */
-export function remainingTime({ from, until }: Pick<Reservation, "from" | "until">, now: number): string {
-  const active = Date.parse(from) <= now;
-  return `${active ? "ends" : "begins"} in ${duration((Date.parse(active ? until : from) - now) / 1_000)}`;
+export function remainingTime(reservation: Pick<Reservation, "from" | "until">, now: number): string {
+  const { verb, at } = nextChange(reservation, now);
+  return `${verb} in ${duration((Date.parse(at) - now) / 1_000)}`;
 }
 
 /** Returns one sentence: which jobs may use the nodes of a reservation now. */
@@ -52,11 +74,11 @@ export function effectOn({ from, maintenance }: Pick<Reservation, "from" | "main
   if (left <= 0) return maintenance ? "No job runs on its nodes until it ends." : "Only its members run on its nodes until it ends.";
   if (left > CLOSES_WITHIN_SECONDS) return "It begins in more than 7 days, so it closes no node yet.";
   const whose = maintenance ? "All jobs" : "Jobs of others";
-  const those = maintenance ? "a job" : "a job of others";
-  return `${whose} leave its nodes before it begins. Until then ${those} starts there only if it will have left in time.`;
+  const newcomer = maintenance ? "a job" : "a job of others";
+  return `${whose} leave its nodes before it begins. Until then ${newcomer} starts there only if it will have left in time.`;
 }
 
-/** Returns the members in one line: "projects prod; users ada, grace". */
+/** Returns the members in one line: "project prod; users ada, grace". */
 export function membersInWords({ maintenance, projects, users, jobs }: Pick<Reservation, "maintenance" | "projects" | "users" | "jobs">): string {
   if (maintenance) return "nobody: maintenance";
   const named = (noun: string, names: readonly string[]) => (names.length === 0 ? [] : [`${noun}${names.length === 1 ? "" : "s"} ${names.join(", ")}`]);
@@ -68,7 +90,7 @@ export function membersInWords({ maintenance, projects, users, jobs }: Pick<Rese
 export type Piece = string | { reservation: Reservation };
 
 /**
- * Splits a sentence of the server at the names of reservations, so that they can be links. The server writes each with its time behind it:
+ * Splits a sentence of the server at the names of reservations, so that they can be links. The server writes the time behind each name:
  * "exam-week (ends in 48.0 h)". Another word that is spelt like a reservation stays text.
  */
 export function splitAtReservations(sentence: string, reservations: readonly Reservation[]): Piece[] {

@@ -70,6 +70,15 @@ export function Box({ title, note, id, className = "", tools, children }: Omit<P
   );
 }
 
+/** The button that closes a panel, among its tools. */
+export function Close({ onClose, hotkey }: { onClose: () => void; hotkey?: string }) {
+  return (
+    <button className="button" onClick={onClose} title={hotkey}>
+      Close
+    </button>
+  );
+}
+
 /** How old the data is: told where that is not a matter of course. `at` is infinite for what does not grow old, and 0 where nothing has come. */
 function Age({ at, everySeconds, failed }: { at: number; everySeconds: number; failed: boolean }) {
   const lost = useConnection() === "lost";

@@ -4,19 +4,31 @@ import { Link } from "@tanstack/react-router";
 import { useReservations } from "../api/reservations";
 import { useNow } from "../lib/clock";
 import { absolute } from "../lib/format";
-import { type Phase, type Reservation, membersInWords, phaseOf, remainingTime, splitAtReservations } from "../lib/reservation";
+import type { Tone } from "../lib/colour";
+import { type Phase, type Reservation, membersInWords, nextChange, phaseOf, remainingTime, splitAtReservations } from "../lib/reservation";
 import { JobLink, Middle } from "./Name";
+import { Until } from "./Time";
 import "./reservation.css";
 
-export const PHASE_SHOWN: Record<Phase, { glyph: string; word: string; tone: string }> = {
-  active: { glyph: "▣", word: "active", tone: "warn" },
-  upcoming: { glyph: "◷", word: "upcoming", tone: "muted" },
+/** `word` is the phase of a reservation, `ofNode` that of a node which it includes. */
+export const PHASE_SHOWN: Record<Phase, { glyph: string; tone: Tone; word: string; ofNode: string }> = {
+  active: { glyph: "▣", tone: "warn", word: "active", ofNode: "reserved now" },
+  upcoming: { glyph: "◷", tone: "muted", word: "upcoming", ofNode: "reserved later" },
 };
 
 export function ReservationLink({ reservation }: { reservation: Pick<Reservation, "id" | "name"> }) {
   return (
-    <Link to="/reservations" search={{ reservation: reservation.name }} className="named reservation-link">
+    <Link to="/reservations" search={{ reservation: reservation.name }} className="named">
       <Middle text={reservation.name} />
+    </Link>
+  );
+}
+
+/** The name of a reservation as a link within a sentence. */
+function InlineLink({ name }: { name: string }) {
+  return (
+    <Link to="/reservations" search={{ reservation: name }} className="inline">
+      {name}
     </Link>
   );
 }
@@ -26,9 +38,7 @@ export function ReservationNames({ names }: { names: readonly string[] }) {
   return names.map((name, index) => (
     <span key={name}>
       {index > 0 && ", "}
-      <Link to="/reservations" search={{ reservation: name }} className="reservation-inline">
-        {name}
-      </Link>
+      <InlineLink name={name} />
     </span>
   ));
 }
@@ -45,46 +55,59 @@ export function ReservationPhase({ reservation }: { reservation: Reservation }) 
   );
 }
 
-/** Reservations of one node on one line: the next one by name and time, and how many more there are. */
-export function ReservationBadge({ reservations }: { reservations: readonly Reservation[] }) {
-  const now = useNow();
-  const next = reservations[0];
-  const phase = next && phaseOf(next, now);
-  if (!next || !phase) return null;
+/** "ends in 2h 10m" or "begins in 5h 40m", with the moment on hover. */
+export function NextChange({ reservation }: { reservation: Reservation }) {
+  const { verb, at } = nextChange(reservation, useNow());
   return (
-    <span className="reservation-badge" title={reservations.map(inWords).join("\n")} data-testid="reservation-badge">
-      <Glyph phase={phase} />
-      <ReservationLink reservation={next} />
-      <span className="muted nowrap">{remainingTime(next, now)}</span>
-      {reservations.length > 1 && <span className="muted nowrap">+{reservations.length - 1}</span>}
+    <span className="nowrap">
+      {verb} <Until at={at} />
     </span>
   );
 }
 
-/** The glyph alone, for windows that have no room for the badge. */
-export function ReservationGlyph({ reservations }: { reservations: readonly Reservation[] }) {
-  const now = useNow();
-  const next = reservations[0];
-  const phase = next && phaseOf(next, now);
-  if (!next || !phase) return null;
-  return (
-    <span className="reservation-glyph" title={reservations.map(inWords).join("\n")}>
-      {" "}
-      <Glyph phase={phase} />
-      <span className="hidden-text">
-        {" "}
-        {next.name}, {remainingTime(next, now)}
-      </span>
-    </span>
-  );
+interface BadgeProps {
+  /** Reservations of one node, the next one first. */
+  reservations: readonly Reservation[];
+  /** Shows only the glyph, in windows that have no room for the badge. Screen readers have the words. */
+  short?: boolean;
 }
 
-function Glyph({ phase }: { phase: Phase }) {
-  const { glyph, tone } = PHASE_SHOWN[phase];
-  return (
+/** The next reservation of a node by name and time, and how many more there are. */
+export function ReservationBadge({ reservations, short = false }: BadgeProps) {
+  const [next, ...others] = reservations;
+  return next && <Badge {...{ next, others, short }} />;
+}
+
+function Badge({ next, others, short }: { next: Reservation; others: readonly Reservation[]; short: boolean }) {
+  const now = useNow();
+  const phase = phaseOf(next, now);
+  if (!phase) return null;
+  const title = [next, ...others].map(inWords).join("\n");
+  const { glyph, tone, ofNode } = PHASE_SHOWN[phase];
+  const mark = (
     <span className={tone}>
       <span aria-hidden>{glyph}</span>
-      <span className="hidden-text">{phase === "active" ? "reserved now:" : "reserved later:"}</span>
+      <span className="hidden-text">{ofNode}:</span>
+    </span>
+  );
+  if (short) {
+    return (
+      <span className="reservation-glyph" title={title}>
+        {" "}
+        {mark}
+        <span className="hidden-text">
+          {" "}
+          {next.name}, {remainingTime(next, now)}
+        </span>
+      </span>
+    );
+  }
+  return (
+    <span className="reservation-badge" title={title} data-testid="reservation-badge">
+      {mark}
+      <ReservationLink reservation={next} />
+      <span className="muted nowrap">{remainingTime(next, now)}</span>
+      {others.length > 0 && <span className="muted nowrap">+{others.length}</span>}
     </span>
   );
 }
@@ -94,7 +117,7 @@ function inWords(one: Reservation): string {
   return `${one.name}, for ${membersInWords(one)}: ${absolute(one.from)} to ${absolute(one.until)}`;
 }
 
-/** Who may use the nodes: links to the jobs of members. */
+/** The members of a reservation: links to their jobs. */
 export function ReservationMembers({ reservation: { maintenance, projects, users, jobs } }: { reservation: Reservation }) {
   if (maintenance) return <>nobody: maintenance</>;
   return (
@@ -138,12 +161,6 @@ export function ReservedSentence({ code, children }: SentenceProps) {
 function WithLinks({ sentence }: { sentence: string }) {
   const { data } = useReservations();
   return splitAtReservations(sentence, data?.items ?? []).map((piece, index) =>
-    typeof piece === "string" ? (
-      piece
-    ) : (
-      <Link key={index} to="/reservations" search={{ reservation: piece.reservation.name }} className="reservation-inline">
-        {piece.reservation.name}
-      </Link>
-    ),
+    typeof piece === "string" ? piece : <InlineLink key={index} name={piece.reservation.name} />,
   );
 }

@@ -24,6 +24,11 @@ export const singleKeys = {
     ),
 };
 
+/** Whether Escape was pressed on the page itself: a dialog closes by its own. */
+export function escapes({ key, target }: { key: string; target: EventTarget | null }): boolean {
+  return key === "Escape" && !(target instanceof HTMLElement && target.closest("[role=dialog]"));
+}
+
 /** Whether a key is meant for a field or a dialog, or is the browser's own. */
 export function typing(event: KeyboardEvent): boolean {
   const field = event.target instanceof HTMLElement && event.target.closest("input, textarea, select, [contenteditable], [role=dialog]");

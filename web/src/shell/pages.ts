@@ -3,7 +3,7 @@
 export interface Page {
   to: "/" | "/queue" | "/jobs" | "/cluster" | "/reservations" | "/goodput" | "/plan" | "/timeline" | "/events" | "/reports" | "/settings";
   name: string;
-  /** In the rail, where the name is too long for it. */
+  /** Name in the rail, if the full one is too long. */
   short?: string;
   /** After `g`. */
   key: string;

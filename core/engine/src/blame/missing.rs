@@ -69,7 +69,7 @@ impl Engine {
         let Some(seen) = self.seen.jobs.get(&id) else {
             return self.facts.impossible("nothing is known of a job that starts", Some(id), Some(node));
         };
-        // Nobody knows at which batch it was made: that of the start which failed is as good as any.
+        // The batch that it was made at is not known: that of the start which failed is as good as any.
         let batch = self.facts.newest_allocation(job).and_then(|one| one.configuration).map(|at| at.global_batch);
         let model = seen.model.as_ref().zip(batch);
         let efficiency = seen.live.efficiency.or_else(|| model.map(|(model, batch)| model.efficiency(batch)));

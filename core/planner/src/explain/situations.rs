@@ -250,7 +250,7 @@ fn the_power_cap_and_the_hosts_memory_are_named() {
 fn a_job_that_waited_long_is_promised_room() {
     let mut input = busy();
     let mut late = rigid(4, 4);
-    late.claim.waited = Seconds(5_400.0);
+    late.claim.waited = Seconds(9_000.0);
     input.jobs.push(late);
     let goes = account(&input, 4);
     insta::assert_snapshot!(format!("{goes}\n{}", account(&input, waiting(&input))));

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::builder::{NOW, after, job, job_id, model, node, rigid, round};
 use crate::curves::CurveCache;
-use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
+use crate::input::{Downtime, Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::project::PlanProject;
 use crate::table::{GoodputTable, TableRow};
 use crate::{plan, verify};
@@ -172,6 +172,19 @@ proptest! {
             prop_assert_eq!(&first.assignments, &second.assignments, "{:?}", objective);
         }
     }
+}
+
+#[test]
+fn the_start_of_a_short_job_is_not_held_against_it() {
+    let starts_slowly = |number, tokens| PlanJob {
+        remaining: Some(Tokens(tokens)),
+        downtime: Downtime::of_restart(Seconds(260.0)),
+        ..tabled(number, &[(8, 1.0)])
+    };
+    let jobs = vec![starts_slowly(1, 36_000.0), starts_slowly(2, 10.0)];
+    let input = by(Objective::Goodput, round(vec![node(1, "alpha", 8)], jobs));
+    let started: Vec<_> = planned(&input).assignments.into_keys().collect();
+    assert_eq!(started, [job_id(2)], "ten seconds before ten hours");
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn may_start(scene: &Scene<'_>, delta: &Delta<'_>, reservation: &Reservation) ->
     if left <= 0.0 {
         return false;
     }
-    let start = job.downtime.restart.0 + job.rework.0;
+    let start = job.start_cost().0;
     let within_its_limit = job.bounds.time_left.is_some_and(|limit| limit.0 <= left - start);
     let lost = start + leaving(delta);
     let leaves_whole = job.departure.saves && !job.departure.never;

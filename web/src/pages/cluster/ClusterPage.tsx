@@ -3,11 +3,11 @@
 import { useMediaQuery } from "@mantine/hooks";
 import { Link, useNavigate } from "@tanstack/react-router";
 import { useMemo } from "react";
-import { useActiveIds, useOrderedReservations, useReservationsByNode } from "../../api/reservations";
+import { useReservationIndex } from "../../api/reservations";
 import { count } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { commandOf, queryOf } from "../../lib/commands";
-import type { Phase, Reservation, ReservationsByNode } from "../../lib/reservation";
+import type { ReservationIndex } from "../../lib/reservation";
 import { type Asked, Empty, Failed, Loading, Panel } from "../../parts/Panel";
 import { Filters } from "./Filters";
 import { FreeBlocks } from "./FreeBlocks";
@@ -78,13 +78,10 @@ interface ShownProps {
 
 function Shown({ asked, fleet: whole, search, change }: ShownProps) {
   const { q, type, job, health, reservation, at } = search;
-  const reservations = useOrderedReservations(at);
-  const reserved = useReservationsByNode(at);
-  const active = useActiveIds(reservations);
-  const fleet = useMemo(() => withReserved(whole, nodesOf(reservations, "now", active) ?? new Set()), [whole, reservations, active]);
-  const phases = useMemo(() => phasesOf(reserved, active), [reserved, active]);
-  // Of a past moment no reservation is known, so that none can filter.
-  const among = useMemo(() => (at ? undefined : nodesOf(reservations, reservation, active)), [at, reservations, reservation, active]);
+  const reservations = useReservationIndex(at);
+  const fleet = useMemo(() => withReserved(whole, reservations.nodesIn.active), [whole, reservations]);
+  // The reservations of a past moment are not known, so that none can filter.
+  const among = useMemo(() => (at || !reservation ? undefined : nodesAmong(reservations, reservation)), [at, reservations, reservation]);
   const admitted = useMemo(() => fit(fleet, { q, type, job, health, among }), [fleet, q, type, job, health, among]);
   const narrow = useMediaQuery(NARROW, undefined, { getInitialValueInEffect: false });
   const table = narrow || search.as === "table";
@@ -93,7 +90,7 @@ function Shown({ asked, fleet: whole, search, change }: ShownProps) {
   return (
     <>
       <div className="row cluster-head">
-        <Filters fleet={fleet} fit={admitted} search={search} reservations={reservations} change={change} />
+        <Filters fleet={fleet} fit={admitted} search={search} reservations={reservations.all} change={change} />
         <span className="space" />
         {!narrow && (
           <span className="row" role="group" aria-label="Shown as">
@@ -112,7 +109,7 @@ function Shown({ asked, fleet: whole, search, change }: ShownProps) {
               <NodeTable
                 fleet={fleet}
                 fit={admitted}
-                reservations={reserved}
+                reservations={reservations.byNode}
                 sort={search.sort}
                 onSort={(sort) => change({ sort })}
                 onOpen={(node) => void navigate({ to: "/nodes/$node", params: { node }, search: (before) => ({ at: before.at }) })}
@@ -121,7 +118,7 @@ function Shown({ asked, fleet: whole, search, change }: ShownProps) {
             )}
           </Panel>
         ) : (
-          <MapView asked={asked} fleet={fleet} fit={admitted} search={search} change={change} reservations={reserved} phases={phases} />
+          <MapView asked={asked} fleet={fleet} fit={admitted} search={search} change={change} reservations={reservations} />
         )}
         {at ? (
           <p className="muted cluster-whole">
@@ -135,16 +132,8 @@ function Shown({ asked, fleet: whole, search, change }: ShownProps) {
   );
 }
 
-/** Names of the nodes that a filter leaves: `now`, `later`, or the id of a reservation. `active`: ids of those that are active. */
-function nodesOf(reservations: readonly Reservation[], filter: string | undefined, active: string): ReadonlySet<string> | undefined {
-  if (!filter) return undefined;
-  const now = new Set(active.split(" "));
-  const fits = ({ id }: Reservation) => (filter === "now" ? now.has(id) : filter === "later" ? !now.has(id) : id === filter);
-  return new Set(reservations.filter(fits).flatMap((one) => one.nodes));
-}
-
-/** How the map marks reserved nodes: by their next reservation. */
-function phasesOf(reserved: ReservationsByNode, active: string): ReadonlyMap<string, Phase> {
-  const now = new Set(active.split(" "));
-  return new Map([...reserved].map(([node, [next]]) => [node, next && now.has(next.id) ? "active" : "upcoming"]));
+/** Returns the names of the nodes that a filter leaves: a phase, or the id of a reservation. */
+function nodesAmong({ all, nodesIn }: ReservationIndex, filter: string): ReadonlySet<string> {
+  if (filter === "active" || filter === "upcoming") return nodesIn[filter];
+  return new Set(all.find((one) => one.id === filter)?.nodes);
 }

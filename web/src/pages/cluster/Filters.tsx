@@ -3,8 +3,9 @@
 import { useMemo } from "react";
 import { count } from "../../lib/format";
 import { Filter } from "../../parts/Filter";
-import type { Reservation } from "../../lib/reservation";
+import { PHASES, type Reservation } from "../../lib/reservation";
 import { JobLink } from "../../parts/Name";
+import { PHASE_SHOWN } from "../../parts/Reservation";
 import type { Fit } from "./filter";
 import { type Fleet, HEALTHS } from "./fleet";
 import { HEALTH_SHOWN } from "./healths";
@@ -14,7 +15,7 @@ interface Props {
   fleet: Fleet;
   fit: Fit | undefined;
   search: ClusterSearch;
-  /** All of the cluster. */
+  /** The active and upcoming reservations of the cluster. */
   reservations: readonly Reservation[];
   change: Change;
 }
@@ -51,15 +52,18 @@ export function Filters({ fleet, fit, search, reservations, change }: Props) {
           onChange={(event) => change({ reservation: event.target.value || undefined })}
         >
           <option value="">reserved or not</option>
-          <option value="now">▣ reserved now</option>
-          <option value="later">◷ reserved later</option>
+          {PHASES.map((phase) => (
+            <option key={phase} value={phase}>
+              {PHASE_SHOWN[phase].glyph} {PHASE_SHOWN[phase].ofNode}
+            </option>
+          ))}
           {reservations.map((one) => (
             <option key={one.id} value={one.id}>
               {one.name}
             </option>
           ))}
-          {/* One that is over hides everything. */}
-          {reservation && !["now", "later"].includes(reservation) && !reservations.some((one) => one.id === reservation) && (
+          {/* A link can lead to a reservation that is over: the filter then hides all nodes. */}
+          {reservation && !PHASES.some((phase) => phase === reservation) && !reservations.some((one) => one.id === reservation) && (
             <option value={reservation}>a reservation that is over</option>
           )}
         </select>

@@ -3,7 +3,7 @@
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useMemo, useRef, useState } from "react";
 import { count } from "../../lib/format";
 import { serverNow } from "../../lib/clock";
-import { type Phase, type ReservationsByNode, remainingTime } from "../../lib/reservation";
+import { type ReservationIndex, remainingTime } from "../../lib/reservation";
 import { type Size, panned, pointed, revealing, whole, zoomed } from "./camera";
 import { moved } from "./cursor";
 import type { Fleet } from "./fleet";
@@ -19,8 +19,7 @@ interface Props {
   theme: Theme;
   admitted: Uint8Array | undefined;
   shares: Float32Array | undefined;
-  reservations: ReservationsByNode;
-  phases: ReadonlyMap<string, Phase>;
+  reservations: ReservationIndex;
   /** Id of a job: all else is dimmed. */
   lit: string | undefined;
   onLit: (job: string | undefined) => void;
@@ -41,7 +40,7 @@ const ROLLED = 500;
 const PINCHED = 100;
 
 export function FleetMap(props: Props) {
-  const { fleet, look, looks, theme, admitted, shares, reservations, phases, lit, selected, onLit, onSelect, onOpen } = props;
+  const { fleet, look, looks, theme, admitted, shares, reservations, lit, selected, onLit, onSelect, onOpen } = props;
   const drag = useRef<{ from: Spot; at: Spot; moved: boolean }>(undefined);
   const [hover, setHover] = useState<{ hit: Hit; at: Spot }>();
   const [cursor, setCursor] = useState<number>();
@@ -51,8 +50,8 @@ export function FleetMap(props: Props) {
   const job = useMemo(() => placeOf(fleet.jobs, lit), [fleet, lit]);
   const at = cursor === undefined || cursor >= fleet.job.length ? undefined : cursor;
   const shown = focused ? at : undefined;
-  const lines = (node: string) => (reservations.get(node) ?? []).map((one) => `reserved for ${one.name}, ${remainingTime(one, serverNow())}`);
-  const map = useMap({ fleet, look, looks, theme, admitted, reserved: phases, pointed: { job, node: chosen, cell: shown } });
+  const lines = (node: string) => (reservations.byNode.get(node) ?? []).map((one) => `reserved for ${one.name}, ${remainingTime(one, serverNow())}`);
+  const map = useMap({ fleet, look, looks, theme, admitted, reservations, pointed: { job, node: chosen, cell: shown } });
   const { box, camera, shape, layout, size, closer, go } = map;
   // Where cells are as large as they become, the window is no higher than its map.
   const most = layout?.cell === LARGEST_CELL ? Math.ceil(layout.height) + 2 : undefined;

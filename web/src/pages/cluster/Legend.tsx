@@ -4,8 +4,7 @@ import { Link } from "@tanstack/react-router";
 import { type ReactNode, useMemo } from "react";
 import { colourOf, textureOf } from "../../lib/colour";
 import { count } from "../../lib/format";
-import { type Phase, type ReservationsByNode, phaseOf } from "../../lib/reservation";
-import { serverNow } from "../../lib/clock";
+import { PHASES, type ReservationIndex } from "../../lib/reservation";
 import { activityShown } from "../../parts/Activity";
 import { Middle } from "../../parts/Name";
 import { Box, Empty } from "../../parts/Panel";
@@ -26,7 +25,7 @@ interface Props {
   change: Change;
   onLit: (job: string | undefined) => void;
   lit: string | undefined;
-  reservations: ReservationsByNode;
+  reservations: ReservationIndex;
   /** What is to be said of measurements, where the colours are theirs. */
   measured: ReactNode;
 }
@@ -170,28 +169,21 @@ function Healths({ fleet, search, change, healths, reservations }: Props & { hea
   );
 }
 
-const PHASES: readonly { phase: Phase; filter: string; words: string }[] = [
-  { phase: "active", filter: "now", words: "reserved now" },
-  { phase: "upcoming", filter: "later", words: "reserved later" },
-];
-
 function Reserved({ search, change, reservations }: Pick<Props, "search" | "change" | "reservations">) {
-  const now = serverNow();
-  return PHASES.map(({ phase, filter, words }) => {
-    const amount = [...reservations.values()].filter((here) => here.some((one) => phaseOf(one, now) === phase)).length;
-    if (amount === 0) return null;
+  return PHASES.filter((phase) => reservations.nodesIn[phase].size > 0).map((phase) => {
+    const { tone, glyph, ofNode } = PHASE_SHOWN[phase];
     return (
       <li key={phase}>
-        <span className={PHASE_SHOWN[phase].tone} aria-hidden>
-          {PHASE_SHOWN[phase].glyph}
+        <span className={tone} aria-hidden>
+          {glyph}
         </span>
-        <span className="cluster-legend-name">{words}</span>
-        <span>{count(amount)}</span>
+        <span className="cluster-legend-name">{ofNode}</span>
+        <span>{count(reservations.nodesIn[phase].size)}</span>
         <button
           className="link"
-          aria-pressed={search.reservation === filter}
-          aria-label={`only nodes ${words}`}
-          onClick={() => change({ reservation: search.reservation === filter ? undefined : filter })}
+          aria-pressed={search.reservation === phase}
+          aria-label={`only nodes ${ofNode}`}
+          onClick={() => change({ reservation: search.reservation === phase ? undefined : phase })}
         >
           only
         </button>

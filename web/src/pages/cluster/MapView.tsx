@@ -3,7 +3,7 @@
 import { useNavigate } from "@tanstack/react-router";
 import { type ReactNode, useCallback, useMemo, useState } from "react";
 import { count } from "../../lib/format";
-import type { Phase, ReservationsByNode } from "../../lib/reservation";
+import type { ReservationIndex } from "../../lib/reservation";
 import { type Asked, Panel } from "../../parts/Panel";
 import { FleetMap } from "./FleetMap";
 import { Legend } from "./Legend";
@@ -28,12 +28,10 @@ interface Props {
   fit: Fit | undefined;
   search: ClusterSearch & { at?: string | undefined };
   change: Change;
-  reservations: ReservationsByNode;
-  /** Of the reserved nodes, by name. */
-  phases: ReadonlyMap<string, Phase>;
+  reservations: ReservationIndex;
 }
 
-export function MapView({ asked, fleet, fit, search, change, reservations, phases }: Props) {
+export function MapView({ asked, fleet, fit, search, change, reservations }: Props) {
   const { at, node } = search;
   const by = search.by ?? "job";
   const { theme, looks } = useLooks();
@@ -65,7 +63,7 @@ export function MapView({ asked, fleet, fit, search, change, reservations, phase
       >
         {() => (
           <FleetMap
-            {...{ fleet, look, looks, theme, shares, reservations, phases, lit }}
+            {...{ fleet, look, looks, theme, shares, reservations, lit }}
             admitted={fit?.cells}
             onLit={setLit}
             selected={fleet.nodes[place]?.id}
@@ -75,7 +73,7 @@ export function MapView({ asked, fleet, fit, search, change, reservations, phase
         )}
       </Panel>
       <div className="cluster-side stack">
-        {place >= 0 && <Selected fleet={fleet} place={place} reservations={reservations} past={at !== undefined} onClose={() => select(undefined)} />}
+        {place >= 0 && <Selected fleet={fleet} place={place} reservations={reservations.byNode} past={at !== undefined} onClose={() => select(undefined)} />}
         <Legend
           {...{ fleet, fit, by, theme, search, change, reservations, lit }}
           onLit={setLit}

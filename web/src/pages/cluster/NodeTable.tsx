@@ -7,7 +7,7 @@ import type { ReservationsByNode } from "../../lib/reservation";
 import { JobLink, Middle, NodeLink } from "../../parts/Name";
 import { NodeState } from "../../parts/NodeState";
 import { Empty } from "../../parts/Panel";
-import { ReservationBadge, ReservationGlyph } from "../../parts/Reservation";
+import { ReservationBadge } from "../../parts/Reservation";
 import type { Fit } from "./filter";
 import type { Fleet } from "./fleet";
 import { type NodeRow, rowsOf } from "./rows";
@@ -24,12 +24,21 @@ const COLUMNS: Column<NodeRow>[] = [
       <>
         <NodeState node={node} />
         {broken > 0 && <span className="bad nowrap"> ! {broken} broken</span>}
-        <ReservationGlyph reservations={reservations} />
+        <ReservationBadge reservations={reservations} short />
       </>
     ),
     sort: "state",
     width: "112px",
     hint: "The worst first",
+  },
+  {
+    id: "reserved",
+    header: "Reserved",
+    cell: ({ reservations }) => <ReservationBadge reservations={reservations} />,
+    sort: "reserved",
+    width: "22%",
+    from: "tablet",
+    hint: "The next reservation first",
   },
   { id: "type", header: "Type", cell: ({ node }) => <Middle text={node.type} />, sort: "type", width: "110px", from: "tablet" },
   { id: "domain", header: "Domain", cell: (row) => <Middle text={row.domain} />, sort: "domain", width: "110px", from: "tablet" },
@@ -51,18 +60,8 @@ const COLUMNS: Column<NodeRow>[] = [
   },
 ];
 
-/** Where a node is reserved. */
-const RESERVED: Column<NodeRow> = {
-  id: "reserved",
-  header: "Reserved",
-  cell: ({ reservations }) => <ReservationBadge reservations={reservations} />,
-  sort: "reserved",
-  width: "22%",
-  from: "tablet",
-  hint: "The next reservation first",
-};
-const STATE = COLUMNS.findIndex((column) => column.id === "state");
-const WITH_RESERVED = [...COLUMNS.slice(0, STATE + 1), RESERVED, ...COLUMNS.slice(STATE + 1)];
+/** Columns of a cluster without reservations. */
+const WITHOUT_RESERVED = COLUMNS.filter((column) => column.id !== "reserved");
 
 interface Props {
   fleet: Fleet;
@@ -81,7 +80,7 @@ export function NodeTable({ fleet, fit, reservations, sort = "name", onSort, onO
     <DataTable
       label="Nodes of the cluster"
       rows={rows}
-      columns={reservations.size > 0 ? WITH_RESERVED : COLUMNS}
+      columns={reservations.size > 0 ? COLUMNS : WITHOUT_RESERVED}
       keyOf={(row) => row.node.id}
       sort={sort}
       onSort={onSort}

@@ -5,7 +5,7 @@ import { Activity } from "../../parts/Activity";
 import { JobLink, NodeLink } from "../../parts/Name";
 import type { ReservationsByNode } from "../../lib/reservation";
 import { NodeState } from "../../parts/NodeState";
-import { Box } from "../../parts/Panel";
+import { Box, Close } from "../../parts/Panel";
 import { ReservationBadge } from "../../parts/Reservation";
 import { NodeActions } from "../node/NodeActions";
 import { withUnit } from "../node/amounts";
@@ -26,15 +26,7 @@ export function Selected({ fleet, place, reservations, past, onClose }: Props) {
   const node = fleet.nodes[place]!;
   const { busy, free } = countsOf(fleet, place);
   return (
-    <Box
-      title="Selected node"
-      id="cluster-selected"
-      tools={
-        <button className="link" onClick={onClose}>
-          close
-        </button>
-      }
-    >
+    <Box title="Selected node" id="cluster-selected" tools={<Close onClose={onClose} />}>
       <div className="stack">
         <div className="row">
           <strong className="cluster-selected-name">

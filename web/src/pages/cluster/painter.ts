@@ -1,7 +1,7 @@
 // Paints the map: the cells on one canvas, what is pointed at on another above it, so that pointing never paints the cells again. Of new data only
 // cards that look different are painted, and never what is out of sight. All within one frame of the browser.
 
-import type { Phase } from "../../lib/reservation";
+import { type ReservationIndex, phaseOfNode } from "../../lib/reservation";
 import { type Camera, HOME, type Size, inSight } from "./camera";
 import type { Fleet, FleetNode } from "./fleet";
 import { type Layout, type Spot, cellAt } from "./layout";
@@ -17,8 +17,7 @@ export interface Scene {
   theme: Theme;
   /** Those with a 0 are painted pale. */
   admitted: Uint8Array | undefined;
-  /** Nodes that are reserved, by name. */
-  reserved: ReadonlyMap<string, Phase>;
+  reservations: ReservationIndex;
 }
 
 export interface Pointed {
@@ -150,7 +149,7 @@ export class Painter {
     });
   }
 
-  private paintCard({ fleet, layout, look, looks, theme, admitted, reserved }: Scene, node: number) {
+  private paintCard({ fleet, layout, look, looks, theme, admitted, reservations }: Scene, node: number) {
     const ctx = this.cells;
     const { name, first, gpus, health } = fleet.nodes[node]!;
     const { cardWidth, cardHeight, across } = layout.blocks[layout.block[node]!]!;
@@ -177,7 +176,7 @@ export class Painter {
       if (pale) ctx.globalAlpha = 1;
     }
     if (!any) ctx.globalAlpha = PALE;
-    this.paintHead(card, name, health === "well" ? reserved.get(name) : health, this.long(layout.strip), theme);
+    this.paintHead(card, name, health === "well" ? phaseOfNode(reservations, name) : health, this.long(layout.strip), theme);
     ctx.globalAlpha = 1;
   }
 
@@ -237,7 +236,7 @@ export class Painter {
       const room = width - size * (mark ? 1.9 : 0.6);
       ctx.fillText(shortened(name, Math.floor(room / (size * 0.52))), x + size * 0.3, y + strip / 2 + 1);
     }
-    // Small cards have no room for what lies ahead.
+    // A small card has no room for the glyph of an upcoming reservation.
     if (mark && (named || mark !== "upcoming")) glyph(ctx, mark, named ? { x: x + width - size * 0.7, y: y + strip / 2 } : { x: x + width / 2, y: y + height / 2 }, size, theme, !named);
   }
 
@@ -278,8 +277,10 @@ export class Painter {
 
 /** Nodes that look different. */
 function changed(before: Scene, after: Scene): number[] {
+  const moved = before.reservations !== after.reservations;
   const different = ({ name, first, gpus, health }: FleetNode, place: number) => {
-    if (before.fleet.nodes[place]!.health !== health || before.reserved.get(name) !== after.reserved.get(name)) return true;
+    if (before.fleet.nodes[place]!.health !== health) return true;
+    if (moved && phaseOfNode(before.reservations, name) !== phaseOfNode(after.reservations, name)) return true;
     for (let cell = first; cell < first + gpus; cell++) if (before.look[cell] !== after.look[cell]) return true;
     return false;
   };

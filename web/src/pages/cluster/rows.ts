@@ -8,7 +8,7 @@ export interface NodeRow extends Omit<NodeCounts, "jobs"> {
   node: FleetNode;
   domain: string;
   holders: FleetJob[];
-  /** Of the node, the next one first. */
+  /** Reservations of the node, the next one first. */
   reservations: readonly Reservation[];
 }
 
@@ -41,7 +41,7 @@ const ORDERS = new Map<string, (one: NodeRow, other: NodeRow) => number>([
   ["reserved", (one, other) => firstOf(one) - firstOf(other)],
 ]);
 
-/** When the next reservation begins; behind all others where there is none. */
+/** Returns the beginning of the next reservation in milliseconds. Nodes without one come last. */
 function firstOf({ reservations }: NodeRow): number {
   return reservations[0] ? Date.parse(reservations[0].from) : Number.MAX_VALUE;
 }

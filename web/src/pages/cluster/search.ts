@@ -11,7 +11,7 @@ export interface ClusterSearch {
   type?: string | undefined;
   job?: string | undefined;
   health?: string | undefined;
-  /** `now`, `later`, or the id of a reservation. */
+  /** Phase of a reservation (`active`, `upcoming`), or the id of one. */
   reservation?: string | undefined;
   /** Id or name of the node that is selected. */
   node?: string | undefined;

@@ -5,7 +5,7 @@ import type { Health } from "./fleet";
 import type { Spot } from "./layout";
 import type { Texture, Theme } from "./palette";
 
-/** What a card is marked with. */
+/** Reason for the glyph of a card: a node that is not well, or a reservation. */
 export type Mark = Exclude<Health, "well"> | Phase;
 
 /** Suspect ▲, drained ⏸, lost ✕, a broken GPU !, joining ◌, reserved now ▣ or later ◷; on a plate of its own where it lies over cells. */
@@ -37,7 +37,7 @@ export function glyph(ctx: CanvasRenderingContext2D, mark: Mark, { x, y }: Spot,
     ctx.strokeRect(x - half * 0.75, y - half * 0.75, half * 1.5, half * 1.5);
     ctx.fillRect(x - half * 0.35, y - half * 0.35, half * 0.7, half * 0.7);
   } else if (mark === "upcoming") {
-    // A clock at three.
+    // A clock at three o'clock.
     ctx.arc(x, y, half * 0.8, 0, 2 * Math.PI);
     ctx.moveTo(x, y - half * 0.55);
     ctx.lineTo(x, y);

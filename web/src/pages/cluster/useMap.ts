@@ -10,7 +10,7 @@ interface Props extends Omit<Scene, "layout"> {
   pointed: Pointed;
 }
 
-export function useMap({ fleet, look, looks, theme, admitted, reserved, pointed }: Props) {
+export function useMap({ fleet, look, looks, theme, admitted, reservations, pointed }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const cells = useRef<HTMLCanvasElement>(null);
   const above = useRef<HTMLCanvasElement>(null);
@@ -56,8 +56,8 @@ export function useMap({ fleet, look, looks, theme, admitted, reserved, pointed 
     go(bounded(camera.current, layout, size));
   }, [layout, size, go]);
   useEffect(() => {
-    if (layout) painter.current?.show({ fleet, layout, look, looks, theme, admitted, reserved });
-  }, [fleet, layout, look, looks, theme, admitted, reserved]);
+    if (layout) painter.current?.show({ fleet, layout, look, looks, theme, admitted, reservations });
+  }, [fleet, layout, look, looks, theme, admitted, reservations]);
   const { job, cell, node } = pointed;
   useEffect(() => painter.current?.point({ job, cell, node }), [job, cell, node]);
 

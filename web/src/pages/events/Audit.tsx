@@ -7,7 +7,7 @@ import { count } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { type Column, DataTable } from "../../parts/DataTable";
 import { commandOf, queryOf } from "../../lib/commands";
-import { Empty, Panel } from "../../parts/Panel";
+import { Close, Empty, Panel } from "../../parts/Panel";
 import { When } from "../../parts/When";
 import { AuditChain } from "./AuditChain";
 import { type AuditFilter, type AuditLine, AUDIT_SECONDS, changes, useAudit, useAuditLine, useNewestLine } from "./auditing";
@@ -125,7 +125,7 @@ export function Audit() {
           )}
         </Filters>
       </section>
-      <div className={chosen === undefined ? undefined : "events-split"}>
+      <div className={chosen === undefined ? undefined : "split"}>
         <Panel
           title={at ? "The audit until then" : "The audit"}
           id="audit"
@@ -188,11 +188,7 @@ function LinePanel({ id, onClose }: { id: number; onClose: () => void }) {
       id="audit-line"
       className="events-side"
       note={`line ${id}`}
-      tools={
-        <button className="button" onClick={onClose}>
-          Close
-        </button>
-      }
+      tools={<Close onClose={onClose} />}
       asked={line}
       everySeconds={Number.POSITIVE_INFINITY}
     >

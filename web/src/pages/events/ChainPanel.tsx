@@ -4,7 +4,7 @@ import { Link } from "@tanstack/react-router";
 import type { EventRecord } from "../../api/client";
 import { absolute, duration } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
-import { Panel } from "../../parts/Panel";
+import { Close, Panel } from "../../parts/Panel";
 import { Ago } from "../../parts/Time";
 import { When } from "../../parts/When";
 import { type EventLink, type Run, parted, runs } from "./chain";
@@ -24,11 +24,7 @@ export function ChainPanel({ seq, onClose }: { seq: number; onClose: () => void 
       id="chain"
       className="events-side"
       note={`event ${seq}`}
-      tools={
-        <button className="button" onClick={onClose} title="Esc">
-          Close
-        </button>
-      }
+      tools={<Close onClose={onClose} hotkey="Esc" />}
       asked={chain}
       everySeconds={EVERY_SECONDS}
       height={320}

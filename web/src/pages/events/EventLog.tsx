@@ -88,7 +88,7 @@ export function EventLog() {
   return (
     <>
       <LogFilters filter={filter} />
-      <div className={chosen === undefined ? undefined : "events-split"}>
+      <div className={chosen === undefined ? undefined : "split"}>
         <Panel
           title={at ? "The log until then" : "The log"}
           id="log"

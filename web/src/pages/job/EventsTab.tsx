@@ -7,7 +7,7 @@ import { count } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { type Column, DataTable } from "../../parts/DataTable";
 import { JobLink, NodeLink, PlanLink } from "../../parts/Name";
-import { Box, Empty, Failed, Loading, Panel } from "../../parts/Panel";
+import { Box, Close, Empty, Failed, Loading, Panel } from "../../parts/Panel";
 import { When } from "../../parts/When";
 import { verbShown } from "../events/verbs";
 import type { TabProps } from "./JobPage";
@@ -152,15 +152,7 @@ function Named({ event }: { event: EventRecord }) {
 function Chain({ job, event, onClose }: { job: string; event: number; onClose: () => void }) {
   const chain = useChain(event);
   return (
-    <Box
-      title="What led to it, what came of it"
-      id="job-chain"
-      tools={
-        <button className="link" onClick={onClose}>
-          close
-        </button>
-      }
-    >
+    <Box title="What led to it, what came of it" id="job-chain" tools={<Close onClose={onClose} />}>
       {chain.error && <Failed error={chain.error} asked={chain} />}
       {!chain.data && !chain.error && <Loading height={120} />}
       {chain.data?.length === 1 && <Empty>Nothing in the log led to it, and nothing has come of it yet.</Empty>}

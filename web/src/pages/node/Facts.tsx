@@ -8,7 +8,6 @@ import { type Asked, Empty, Panel } from "../../parts/Panel";
 import { When } from "../../parts/When";
 import { gib } from "./amounts";
 
-
 export function Labels({ asked, className }: { asked: Asked<Node>; className: string }) {
   return (
     <Panel title="Labels" id="node-labels" className={className} asked={asked} height={60}>
@@ -42,7 +41,7 @@ export function Facts({ asked, className }: { asked: Asked<Node>; className: str
   return (
     <Panel title="What it is" id="node-facts" className={className} asked={asked} height={160}>
       {(node) => (
-        <dl className="node-facts">
+        <dl className="facts">
           {factsOf(node).map(([name, value]) => (
             <div key={name} className="node-fact">
               <dt>{name}</dt>

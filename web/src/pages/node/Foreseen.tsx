@@ -52,7 +52,7 @@ function Leaving({ drain }: { drain: Schemas["DrainEffect"] }) {
           "When the node would be empty is not known."
         )}
       </p>
-      <ul className="node-effect" aria-label="Jobs on the node">
+      <ul className="job-lines" aria-label="Jobs on the node">
         {jobs.slice(0, NAMED).map((job) => (
           <li key={job.job_id}>
             <JobLink id={job.job_id} name={job.job_name} />

@@ -2,9 +2,8 @@
 
 import { Link, useParams, useSearch } from "@tanstack/react-router";
 import { ApiError, type Node } from "../../api/client";
-import { useReservationsByNode } from "../../api/reservations";
-import { useNow } from "../../lib/clock";
-import { type Reservation, phaseOf } from "../../lib/reservation";
+import { useReservationIndex } from "../../api/reservations";
+import type { Reservation } from "../../lib/reservation";
 import { CopyAs } from "../../parts/CopyAs";
 import { word } from "../../lib/commands";
 import { Middle } from "../../parts/Name";
@@ -35,7 +34,9 @@ function Now({ node }: { node: string }) {
   const asked = useNode(node);
   const { data, error } = asked;
   const gone = error instanceof ApiError && error.status === 404;
-  const reservations = useReservationsByNode(undefined).get(data?.name ?? node) ?? NO_RESERVATIONS;
+  const index = useReservationIndex();
+  const name = data?.name ?? node;
+  const reservations = index.byNode.get(name) ?? NO_RESERVATIONS;
   return (
     <div data-testid="page-node">
       <header className="page-head">
@@ -53,7 +54,7 @@ function Now({ node }: { node: string }) {
           {error && !data && <Failed error={error} asked={asked} />}
           {data && data.policy !== "schedulable" && <Switched node={data} />}
           <ReservationNotice reservations={reservations} />
-          <Present node={node} asked={asked} reservations={reservations} />
+          <Present node={node} asked={asked} reservations={reservations} reserved={index.nodesIn.active.has(name)} />
         </>
       )}
     </div>
@@ -101,18 +102,19 @@ function Switched({ node }: { node: Node }) {
 interface PresentProps {
   node: string;
   asked: ReturnType<typeof useNode>;
+  /** Reservations of the node, the next one first. */
   reservations: readonly Reservation[];
+  /** Whether the first of them is active. */
+  reserved: boolean;
 }
 
-function Present({ node, asked, reservations }: PresentProps) {
+function Present({ node, asked, reservations, reserved }: PresentProps) {
   const health = useNodeHealth(node);
   const gpus = useNodeGpus(node);
-  const now = useNow();
-  const reserved = reservations.some((one) => phaseOf(one, now) === "active");
   return (
     <div className="grid">
       <Gpus asked={gpus} reserved={reserved} className="span-12" />
-      <Trust asked={health} reservations={reservations} className="span-6" />
+      <Trust asked={health} reservation={reserved ? reservations[0] : undefined} className="span-6" />
       <HeldJobs asked={gpus} className="span-6" />
       <Incidents asked={health} className="span-6" />
       <History asked={health} className="span-6" />
@@ -120,7 +122,7 @@ function Present({ node, asked, reservations }: PresentProps) {
       <Facts asked={asked} className="span-6" />
       <div className="span-6 stack">
         <Labels asked={asked} className="" />
-        <Reservations node={asked.data?.name ?? node} className="" />
+        <Reservations reservations={reservations} className="" />
       </div>
     </div>
   );

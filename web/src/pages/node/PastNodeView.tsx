@@ -21,7 +21,7 @@ export function PastNodeView({ asked }: { asked: Asked<PastNode> }) {
           {then.held.length === 0 ? (
             <Empty>No job held any of its GPUs.</Empty>
           ) : (
-            <ul className="node-effect" aria-label="Jobs that held GPUs">
+            <ul className="job-lines" aria-label="Jobs that held GPUs">
               {then.held.map((held) => (
                 <li key={`${held.job_id} ${held.generation}`}>
                   <JobLink id={held.job_id} name={held.job_name} />

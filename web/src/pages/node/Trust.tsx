@@ -1,9 +1,8 @@
 // Whether a node takes new work, and why not; what is held against it and until when.
 
 import type { components } from "../../api/schema";
-import { useNow } from "../../lib/clock";
 import { fixed } from "../../lib/format";
-import { type Reservation, phaseOf } from "../../lib/reservation";
+import type { Reservation } from "../../lib/reservation";
 import { type Asked, Panel } from "../../parts/Panel";
 import { NodeState } from "../../parts/NodeState";
 import { ReservationLink } from "../../parts/Reservation";
@@ -13,22 +12,20 @@ type Health = components["schemas"]["NodeHealth"];
 
 interface Props {
   asked: Asked<Health>;
-  /** Of the node, the next one first. */
-  reservations: readonly Reservation[];
+  /** The active reservation of the node. */
+  reservation: Reservation | undefined;
   className: string;
 }
 
-export function Trust({ asked, reservations, className }: Props) {
-  const now = useNow();
-  const active = reservations.find((one) => phaseOf(one, now) === "active");
+export function Trust({ asked, reservation, className }: Props) {
   return (
     <Panel title="Does it take work?" id="node-trust" className={className} asked={asked} everySeconds={10}>
       {(health) => (
         <div className="stack">
           <p>
-            {health.takes_work && active ? (
+            {health.takes_work && reservation ? (
               <strong className="warn">
-                ▣ {active.maintenance ? "No" : "Only jobs of members"}: the node is reserved for <ReservationLink reservation={active} />.
+                ▣ {reservation.maintenance ? "No" : "Only jobs of members"}: the node is reserved for <ReservationLink reservation={reservation} />.
               </strong>
             ) : health.takes_work ? (
               <strong className="good">✓ Yes: new work may start here.</strong>
@@ -37,7 +34,7 @@ export function Trust({ asked, reservations, className }: Props) {
             )}
           </p>
           {health.why_not.length > 0 && <Sentences label="Why not" of={health.why_not} />}
-          <dl className="node-facts">
+          <dl className="facts">
             <dt>Reach</dt>
             <dd>
               {health.availability}

@@ -4,6 +4,7 @@ import type { ReactNode } from "react";
 import type { Plan } from "../../api/client";
 import { count, duration, fixed, si, signedPercent } from "../../lib/format";
 import { JobLink, NodeLink } from "../../parts/Name";
+import { Close } from "../../parts/Panel";
 import type { Assignment, Move } from "./asks";
 import { change, configuration, kindOf, layout, outcomeOf } from "./words";
 
@@ -26,9 +27,7 @@ export function MoveDetail({ plan, move, before, onClose }: Props) {
           <JobLink id={move.job_id} name={move.job_name} /> {kindOf(move).word}
         </h3>
         <span className="space" />
-        <button className="link" onClick={onClose}>
-          close
-        </button>
+        <Close onClose={onClose} />
       </div>
       <dl className="plan-pairs">
         <Pair name="why">{move.reason}</Pair>

@@ -9,6 +9,7 @@ import { DataTable } from "../../parts/DataTable";
 import { More, useWanted } from "../../parts/More";
 import { Empty, Panel } from "../../parts/Panel";
 import { commandOf, queryOf } from "../../lib/commands";
+import { escapes } from "../../shell/keys";
 import { ALL, BESIDE } from "./columns";
 import { Explain } from "./Explain";
 import { Filters } from "./Filters";
@@ -53,8 +54,7 @@ function PresentQueue() {
     row?.focus();
   };
   const onKey = (event: KeyboardEvent) => {
-    const inDialog = event.target instanceof HTMLElement && event.target.closest("[role=dialog]");
-    if (event.key === "Escape" && job !== undefined && !inDialog) close();
+    if (job !== undefined && escapes(event)) close();
   };
 
   return (

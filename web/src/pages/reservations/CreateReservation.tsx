@@ -51,14 +51,14 @@ function Fields({ form, set }: { form: ReservationForm; set: (change: Partial<Re
   const nodes = namesIn(form.nodes).length;
   return (
     <>
-      <label className="reservation-field">
+      <label className="act-field">
         <span>Name</span>
         <input className="field" value={form.name} maxLength={128} required placeholder="psu-swap" data-autofocus onChange={(event) => set({ name: event.target.value })} />
       </label>
-      <label className="reservation-field">
+      <label className="act-field">
         <span>Nodes</span>
         <textarea
-          className="field reservation-nodes"
+          className="field"
           rows={2}
           value={form.nodes}
           required
@@ -70,12 +70,12 @@ function Fields({ form, set }: { form: ReservationForm; set: (change: Partial<Re
           {nodes} {nodes === 1 ? "node" : "nodes"}; names or ids, with spaces or commas between them
         </span>
       </label>
-      <label className="reservation-field">
+      <label className="act-field">
         <span>Begins</span>
         <input className="field" type="datetime-local" value={form.from} onChange={(event) => set({ from: event.target.value })} />
         <span className="muted">{form.from === "" ? "now" : `time zone ${Intl.DateTimeFormat().resolvedOptions().timeZone}`}</span>
       </label>
-      <div className="reservation-field">
+      <div className="act-field">
         <span id="reservation-lasts">Lasts</span>
         <span className="row">
           <input
@@ -97,7 +97,7 @@ function Fields({ form, set }: { form: ReservationForm; set: (change: Partial<Re
           </select>
         </span>
       </div>
-      <label className="reservation-field">
+      <label className="act-field">
         <span>For</span>
         <select className="field" value={form.maintenance ? "maintenance" : "members"} onChange={(event) => set({ maintenance: event.target.value === "maintenance" })}>
           <option value="maintenance">maintenance: no job runs on the nodes</option>
@@ -106,7 +106,7 @@ function Fields({ form, set }: { form: ReservationForm; set: (change: Partial<Re
       </label>
       {!form.maintenance &&
         (["projects", "users", "jobs"] as const).map((kind) => (
-          <label key={kind} className="reservation-field">
+          <label key={kind} className="act-field">
             <span>{MEMBERS[kind]}</span>
             <input className="field" value={form[kind]} spellCheck={false} onChange={(event) => set({ [kind]: event.target.value })} />
           </label>

@@ -20,7 +20,7 @@ export function ReservationCost({ cost: { gpus, gpu_hours: hours, jobs } }: { co
         {jobs.length === 0 ? "No job has to leave." : `${count(jobs.length)} ${jobs.length === 1 ? "job of others runs" : "jobs of others run"} on its nodes now:`}
       </p>
       {jobs.length > 0 && (
-        <ul className="reservation-jobs" aria-label="Jobs of others on the nodes">
+        <ul className="job-lines" aria-label="Jobs of others on the nodes">
           {jobs.slice(0, NAMED).map((job) => (
             <li key={job.job_id}>
               <JobLink id={job.job_id} name={job.job_name} />

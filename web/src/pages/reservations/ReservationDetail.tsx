@@ -6,7 +6,7 @@ import { count, duration } from "../../lib/format";
 import { type Reservation, effectOn, phaseOf } from "../../lib/reservation";
 import { CopyAs } from "../../parts/CopyAs";
 import { Middle, NodeLink } from "../../parts/Name";
-import { Box } from "../../parts/Panel";
+import { Box, Close } from "../../parts/Panel";
 import { ReservationMembers, ReservationPhase } from "../../parts/Reservation";
 import { Ago, Until } from "../../parts/Time";
 import { When } from "../../parts/When";
@@ -18,18 +18,9 @@ const NODES_SHOWN = 40;
 export function ReservationDetail({ reservation, onClose }: { reservation: Reservation; onClose: () => void }) {
   const { id, name, nodes, from, until } = reservation;
   const now = useNow();
-  const phase = phaseOf(reservation, now);
-  const active = phase === "active";
+  const active = phaseOf(reservation, now) === "active";
   return (
-    <Box
-      title="Reservation"
-      id="reservation"
-      tools={
-        <button className="button" onClick={onClose}>
-          Close
-        </button>
-      }
-    >
+    <Box title="Reservation" id="reservation" tools={<Close onClose={onClose} />}>
       <div className="stack">
         <div className="row">
           <h3 className="reservation-name">
@@ -37,12 +28,12 @@ export function ReservationDetail({ reservation, onClose }: { reservation: Reser
           </h3>
           <ReservationPhase reservation={reservation} />
         </div>
-        {phase && <p data-testid="reservation-rule">{effectOn(reservation, now)}</p>}
-        <dl className="reservation-facts">
+        <p data-testid="reservation-rule">{effectOn(reservation, now)}</p>
+        <dl className="facts">
           <dt>From</dt>
           <dd>
             <When at={from} />
-            {!active && phase && (
+            {!active && (
               <span className="muted">
                 , begins <Until at={from} />
               </span>
@@ -80,7 +71,7 @@ export function ReservationDetail({ reservation, onClose }: { reservation: Reser
           </dd>
         </dl>
         <div className="row">
-          {phase && <CancelReservation reservation={reservation} active={active} onDone={onClose} />}
+          <CancelReservation reservation={reservation} active={active} onDone={onClose} />
           <CopyAs command="headway reservation list" path={`/api/v1/reservations/${id}`} />
         </div>
       </div>

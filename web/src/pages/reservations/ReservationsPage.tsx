@@ -1,31 +1,30 @@
 // Reservations and maintenance windows: all that are active or upcoming, and one of them beside the list.
 
 import { Link, useNavigate, useSearch } from "@tanstack/react-router";
-import { useRef } from "react";
-import { RESERVATIONS_SECONDS, useReservations } from "../../api/reservations";
-import { serverNow, useNow } from "../../lib/clock";
+import { type KeyboardEvent, useRef } from "react";
+import { RESERVATIONS_SECONDS, useReservationIndex, useReservations } from "../../api/reservations";
+import { serverNow } from "../../lib/clock";
 import { count } from "../../lib/format";
-import { type Phase, type Reservation, membersInWords, notOver, phaseOf } from "../../lib/reservation";
+import { PHASES, type Phase, type Reservation, membersInWords, phaseOf } from "../../lib/reservation";
 import { CopyAs } from "../../parts/CopyAs";
 import { Counts } from "../../parts/Counts";
 import { type Column, DataTable } from "../../parts/DataTable";
 import { Filter } from "../../parts/Filter";
 import { Middle, NodeLink } from "../../parts/Name";
 import { Box, Empty, Panel } from "../../parts/Panel";
-import { PHASE_SHOWN, ReservationLink, ReservationPhase } from "../../parts/Reservation";
-import { Until } from "../../parts/Time";
+import { NextChange, PHASE_SHOWN, ReservationLink, ReservationPhase } from "../../parts/Reservation";
 import { When } from "../../parts/When";
+import { escapes } from "../../shell/keys";
 import { CreateReservation } from "./CreateReservation";
 import { ReservationDetail } from "./ReservationDetail";
 import { fits, sorted } from "./list";
 import "./reservations.css";
 
-const PHASES: readonly Phase[] = ["active", "upcoming"];
 const VERBS = "reservation.made,reservation.began,reservation.ended,reservation.cancelled";
 
 const NAME: Column<Reservation> = { id: "name", header: "Reservation", cell: (one) => <ReservationLink reservation={one} />, sort: "name" };
 const STATE: Column<Reservation> = { id: "state", header: "State", width: "104px", cell: (one) => <ReservationPhase reservation={one} />, from: "tablet" };
-const NEXT: Column<Reservation> = { id: "next", header: "Next change", width: "146px", cell: (one) => <NextChange of={one} />, sort: "next", hint: "when it begins, or when it ends" };
+const NEXT: Column<Reservation> = { id: "next", header: "Next change", width: "146px", cell: (one) => <NextChange reservation={one} />, sort: "next", hint: "when it begins, or when it ends" };
 const NODES: Column<Reservation> = { id: "nodes", header: "Nodes", cell: (one) => <Nodes of={one} />, from: "tablet" };
 const WHOLE: readonly Column<Reservation>[] = [
   NAME,
@@ -37,7 +36,7 @@ const WHOLE: readonly Column<Reservation>[] = [
   { id: "for", header: "For", from: "desktop", cell: (one) => <span title={membersInWords(one)}>{membersInWords(one)}</span> },
   { id: "by", header: "Made by", width: "120px", from: "desktop", cell: (one) => <Middle text={one.made_by} />, sort: "by" },
 ];
-/** Beside an open reservation, which shows the rest. */
+/** Columns of the list beside an open reservation: its panel shows the rest. */
 const BESIDE: readonly Column<Reservation>[] = [NAME, STATE, NEXT, NODES];
 
 export default function ReservationsPage() {
@@ -45,9 +44,9 @@ export default function ReservationsPage() {
   const navigate = useNavigate({ from: "/reservations" });
   const page = useRef<HTMLDivElement>(null);
   const asked = useReservations();
-  useNow();
+  const { all } = useReservationIndex();
+  // The index changes whenever a phase does, and nothing here depends on the time otherwise.
   const now = serverNow();
-  const all = notOver(asked.data?.items ?? [], now);
   const rows = sorted(all.filter((one) => fits(one, { phase, q }, now)), sort, now);
   const chosen = open === undefined ? undefined : all.find((one) => one.name === open || one.id === open);
   const change = (part: { phase?: Phase | undefined; q?: string | undefined; sort?: string }) =>
@@ -59,9 +58,12 @@ export default function ReservationsPage() {
     page.current?.querySelector<HTMLElement>('tr[aria-selected="true"]')?.focus();
     choose(undefined);
   };
+  const onKey = (event: KeyboardEvent) => {
+    if (open !== undefined && escapes(event)) close();
+  };
   const missing = asked.data !== undefined && open !== undefined && chosen === undefined;
   return (
-    <div data-testid="page-reservations" className="stack" ref={page}>
+    <div data-testid="page-reservations" className="stack" ref={page} onKeyDown={onKey}>
       <header className="page-head">
         <h1>Reservations</h1>
         <span className="muted">nodes that are reserved for some jobs, or closed for maintenance</span>
@@ -86,7 +88,7 @@ export default function ReservationsPage() {
           Past reservations in Events
         </Link>
       </div>
-      <div className={chosen || missing ? "reservation-split" : undefined}>
+      <div className={chosen || missing ? "split" : undefined}>
         <Panel
           title="Active and upcoming"
           id="reservations"
@@ -126,16 +128,6 @@ export default function ReservationsPage() {
         )}
       </div>
     </div>
-  );
-}
-
-function NextChange({ of: { from, until } }: { of: Reservation }) {
-  const active = Date.parse(from) <= useNow();
-  return (
-    <span className="nowrap">
-      {active ? "ends " : "begins "}
-      <Until at={active ? until : from} />
-    </span>
   );
 }
 

@@ -1,6 +1,6 @@
-// Which reservations the list shows, and in which order. Pure.
+// Filter and order of the list of reservations. Pure.
 
-import { type Phase, type Reservation, phaseOf } from "../../lib/reservation";
+import { type Phase, type Reservation, byBegin, nextChange, phaseOf } from "../../lib/reservation";
 
 export interface ReservationFilter {
   phase?: Phase | undefined;
@@ -23,18 +23,14 @@ export function sorted(reservations: readonly Reservation[], sort: string, now: 
 
 type Order = (one: Reservation, other: Reservation, now: number) => number;
 
-function byBegin(one: Reservation, other: Reservation): number {
-  return Date.parse(one.from) - Date.parse(other.from) || one.name.localeCompare(other.name);
-}
-
-function nextChange({ from, until }: Reservation, now: number): number {
-  return Date.parse(Date.parse(from) <= now ? until : from);
+function momentOfNextChange(one: Reservation, now: number): number {
+  return Date.parse(nextChange(one, now).at);
 }
 
 const ORDERS = new Map<string, Order>([
   ["name", (one, other) => one.name.localeCompare(other.name, "en", { numeric: true })],
   ["from", byBegin],
   ["until", (one, other) => Date.parse(one.until) - Date.parse(other.until)],
-  ["next", (one, other, now) => nextChange(one, now) - nextChange(other, now)],
+  ["next", (one, other, now) => momentOfNextChange(one, now) - momentOfNextChange(other, now)],
   ["by", (one, other) => one.made_by.localeCompare(other.made_by)],
 ]);

@@ -96,7 +96,7 @@ function Name({ project, disabled }: { project: Project; disabled: string | unde
       )}
       onDone={() => setUser("")}
     >
-      <label className="settings-form-field">
+      <label className="act-field">
         <span>who</span>
         <input className="field" list="settings-users" value={user} maxLength={128} required placeholder="ada" onChange={(event) => setUser(event.target.value)} />
       </label>

@@ -111,16 +111,16 @@ function CreateToken() {
         )}
         onDone={(answer) => answer && setMade(answer)}
       >
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>node</span>
           <input className="field" value={node} maxLength={128} placeholder="any" onChange={(event) => setNode(event.target.value)} />
           <span className="muted">whom alone it admits; of one that is known already the former certificate then opens nothing</span>
         </label>
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>admits</span>
           <input className="field settings-short" type="number" min={1} max={10_000} step={1} value={uses} onChange={(event) => setUses(event.target.value)} />
         </label>
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>lasts</span>
           <select className="field" value={life} onChange={(event) => setLife(Number(event.target.value))}>
             {LIVES.map((one, index) => (

@@ -110,7 +110,7 @@ function SetRole({ user }: { user?: User }) {
       onDone={() => !user && setName("")}
     >
       {!user && (
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>name</span>
           <input className="field" value={name} maxLength={128} required placeholder="ada" onChange={(event) => setName(event.target.value)} />
         </label>
@@ -136,7 +136,7 @@ function LinkTo({ user }: { user: User }) {
       request={request}
       effect={() => <p>This person would log in as {user.name}, whatever name the provider gives. A login that is refused says the subject.</p>}
     >
-      <label className="settings-form-field">
+      <label className="act-field">
         <span>subject</span>
         <input className="field mono" value={subject} maxLength={255} required onChange={(event) => setSubject(event.target.value)} />
         <span className="muted">as the provider calls the person (sub)</span>

@@ -67,7 +67,7 @@ export function Rules({ project, projects }: { project?: Project; projects: read
     return unwrap(api.PUT("/api/v1/projects/{project}", { params, body: rulesOf(typed.form) }));
   });
   const field = (key: keyof Form, name: string, help: string, placeholder?: string) => (
-    <label className="settings-form-field">
+    <label className="act-field">
       <span>{name}</span>
       <input className="field settings-number" inputMode="decimal" value={form[key]} placeholder={placeholder} onChange={(event) => set({ [key]: event.target.value })} />
       <span className="muted">{help}</span>
@@ -97,12 +97,12 @@ export function Rules({ project, projects }: { project?: Project; projects: read
         </p>
       )}
       {!project && (
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>name</span>
           <input className="field" value={form.name} maxLength={128} required placeholder="nlp" onChange={(event) => set({ name: event.target.value })} />
         </label>
       )}
-      <label className="settings-form-field">
+      <label className="act-field">
         <span>part of</span>
         <select className="field" value={form.parent} onChange={(event) => set({ parent: event.target.value })}>
           <option value="">nothing</option>

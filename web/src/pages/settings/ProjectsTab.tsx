@@ -5,7 +5,7 @@ import { count, gpuHours } from "../../lib/format";
 import { CopyAs } from "../../parts/CopyAs";
 import { type Column, DataTable } from "../../parts/DataTable";
 import { Middle } from "../../parts/Name";
-import { Empty, Panel } from "../../parts/Panel";
+import { Close, Empty, Panel } from "../../parts/Panel";
 import { type Project, SETTINGS_SECONDS, useProjects } from "./asked";
 import { Members } from "./Members";
 import { Delete, Openness, Rules } from "./ProjectActs";
@@ -48,7 +48,7 @@ export function ProjectsTab() {
   const choose = (item: string | undefined) => void navigate({ search: (before) => ({ ...before, item }), resetScroll: false });
   const chosen = projects.data?.items.find((project) => project.name === name);
   return (
-    <div className={chosen ? "settings-split" : undefined}>
+    <div className={chosen ? "split" : undefined}>
       <Panel
         title="Projects with rules"
         id="projects"
@@ -87,14 +87,12 @@ export function ProjectsTab() {
 
 function ProjectPanel({ project, projects, onClose }: { project: Project; projects: readonly Project[]; onClose: () => void }) {
   return (
-    <section className="panel settings-side" aria-label={`Project ${project.name}`} data-testid="panel-project">
+    <section className="panel" aria-label={`Project ${project.name}`} data-testid="panel-project">
       <header>
         <h2>{project.name}</h2>
         <span className="muted">open to {openTo(project)}</span>
         <span className="space" />
-        <button className="button" onClick={onClose}>
-          Close
-        </button>
+        <Close onClose={onClose} />
       </header>
       <div className="stack">
         <div className="row">

@@ -1,7 +1,7 @@
 /** Which role somebody shall have, each with what it may do. */
 export function RoleField<R extends string>({ value, roles, onChange }: { value: R; roles: readonly { role: R; may: string }[]; onChange: (role: R) => void }) {
   return (
-    <label className="settings-form-field">
+    <label className="act-field">
       <span>role</span>
       <select className="field" value={value} onChange={(event) => onChange(event.target.value as R)}>
         {roles.map((one) => (

@@ -116,19 +116,19 @@ function Create() {
           setName("");
         }}
       >
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>name</span>
           <input className="field" value={name} maxLength={128} required placeholder="ci" onChange={(event) => setName(event.target.value)} />
           <span className="muted">a label to know it by</span>
         </label>
         {others && opens !== "agent" && (
-          <label className="settings-form-field">
+          <label className="act-field">
             <span>whose</span>
             <input className="field" value={user} maxLength={128} placeholder={`yours (${who?.user ?? ""})`} onChange={(event) => setUser(event.target.value)} />
             <span className="muted">who is not there is made, with what the token opens as role</span>
           </label>
         )}
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>opens</span>
           <select className="field" value={opens} onChange={(event) => setScope(event.target.value)}>
             {scopes.map((one) => (
@@ -136,7 +136,7 @@ function Create() {
             ))}
           </select>
         </label>
-        <label className="settings-form-field">
+        <label className="act-field">
           <span>lasts</span>
           <select className="field" value={life} onChange={(event) => setLife(Number(event.target.value))}>
             {LIVES.map((one, index) => (

@@ -2,6 +2,7 @@
 
 import { useMemo } from "react";
 import { count, duration } from "../../lib/format";
+import { membersInWords } from "../../lib/reservation";
 import { type Column, DataTable } from "../../parts/DataTable";
 import { JobLink, NodeLink, PlanLink } from "../../parts/Name";
 import { ReservationLink } from "../../parts/Reservation";
@@ -104,7 +105,7 @@ const RESERVED: Column<Reservation>[] = [
   { id: "name", header: "Reservation", width: "160px", cell: (one) => <ReservationLink reservation={one} /> },
   { id: "from", header: "From", width: "130px", cell: (one) => <When at={one.from} /> },
   { id: "until", header: "Until", width: "130px", cell: (one) => <When at={one.until} /> },
-  { id: "whom", header: "For", width: "180px", from: "tablet", cell: (one) => (one.maintenance ? "nobody: maintenance" : [...one.projects, ...one.users].join(", ") || `${one.jobs.length} jobs`) },
+  { id: "whom", header: "For", width: "180px", from: "tablet", cell: (one) => <span title={membersInWords(one)}>{membersInWords(one)}</span> },
   {
     id: "nodes",
     header: "Nodes",
