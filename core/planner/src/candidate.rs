@@ -37,6 +37,8 @@ pub(crate) struct Candidate {
     /// Standstill including work redone.
     pub cost: Seconds,
     pub uses: Vec<Use>,
+    /// Whether it still holds its GPUs after the moment that the round promises to somebody else.
+    pub outlasts: bool,
     pub value: Quanta,
 }
 

@@ -145,9 +145,9 @@ impl<'a> Account<'a> {
         self.best(job, |other| other.value > chosen.value && other.gpus > chosen.gpus)
     }
 
-    /// Whether a placement of the candidate exists in what the plan leaves.
-    fn has_place(&self, job: usize, candidate: &Candidate) -> bool {
-        let seeker = Seeker { job: self.options[job].job, current: &[] };
+    /// Whether a placement of the candidate exists in what the plan leaves, beside what is kept where it outlasts that.
+    fn has_place(&self, job: usize, candidate: &Candidate, outlasts: bool) -> bool {
+        let seeker = Seeker { job: self.options[job].job, current: &[], outlasts };
         candidate.shape.is_some_and(|shape| self.rest().find(shape, seeker).is_some())
     }
 
@@ -155,9 +155,13 @@ impl<'a> Account<'a> {
     fn rest(&self) -> &Free<'_> {
         self.rest.get_or_init(|| {
             let mut rest = Free::new(self.round.cluster);
-            for (options, placement) in self.options.iter().zip(&self.decision.placements) {
+            if let Some(promise) = &self.round.promise {
+                rest.keep(&promise.nodes);
+            }
+            for (job, placement) in self.decision.placements.iter().enumerate() {
                 if let Some(placement) = placement {
-                    rest.take(options.job, &self.round.cluster.known_slots(placement));
+                    let slots = self.round.cluster.known_slots(placement);
+                    rest.take(self.options[job].job, &slots, self.chosen(job).outlasts);
                 }
             }
             rest

@@ -16,6 +16,8 @@ pub(crate) struct Seeker<'a> {
     pub job: &'a PlanJob,
     /// Usable slots it holds now.
     pub current: &'a [Slot],
+    /// Whether it would still be there at the promised moment.
+    pub outlasts: bool,
 }
 
 #[derive(Clone)]
@@ -29,6 +31,8 @@ pub(crate) struct Free<'c> {
     hosts: Vec<Host>,
     /// What rows of the site that divide a class leave; less than nothing where what stays is beyond them.
     site: BTreeMap<usize, i64>,
+    /// Of nodes that are kept for a job, the GPUs that are left to who outlasts the promised moment.
+    kept: BTreeMap<usize, i64>,
 }
 
 /// What a host has left; less than nothing where what runs there already needs more than it has. What it does not say
@@ -76,18 +80,24 @@ impl<'c> Free<'c> {
         }
         let hosts = cluster.nodes.iter().map(|node| Host::new(node.host)).collect();
         let site = cluster.site.rows().map(|(row, at_most)| (row, i64::from(at_most.0))).collect();
-        Self { cluster, free, count, by_count, hosts, site }
+        Self { cluster, free, count, by_count, hosts, site, kept: BTreeMap::new() }
     }
 
-    pub fn take(&mut self, job: &PlanJob, slots: &[Slot]) {
-        self.exchange(job, slots, false);
+    /// Keeps so many GPUs of each node from who outlasts the promised moment.
+    pub fn keep(&mut self, nodes: &BTreeMap<usize, u32>) {
+        let left = |(&node, &kept): (&usize, &u32)| (node, i64::from(self.cluster.open_on(node)) - i64::from(kept));
+        self.kept = nodes.iter().map(left).collect();
     }
 
-    pub fn give_back(&mut self, job: &PlanJob, slots: &[Slot]) {
-        self.exchange(job, slots, true);
+    pub fn take(&mut self, job: &PlanJob, slots: &[Slot], outlasts: bool) {
+        self.exchange(job, slots, outlasts, false);
     }
 
-    fn exchange(&mut self, job: &PlanJob, slots: &[Slot], back: bool) {
+    pub fn give_back(&mut self, job: &PlanJob, slots: &[Slot], outlasts: bool) {
+        self.exchange(job, slots, outlasts, true);
+    }
+
+    fn exchange(&mut self, job: &PlanJob, slots: &[Slot], outlasts: bool, back: bool) {
         let mut nodes = BTreeMap::<usize, u32>::new();
         for slot in slots.iter().filter(|slot| !self.cluster.nodes[slot.node].draining) {
             if self.free[slot.node][slot.position] != back {
@@ -102,7 +112,11 @@ impl<'c> Free<'c> {
             self.by_count[class][after as usize].insert(node);
             self.count[node] = after;
             self.hosts[node].exchange(job.needs.per_node, back);
-            self.count_for_site(job, node, if back { -i64::from(gpus) } else { i64::from(gpus) });
+            let taken = if back { -i64::from(gpus) } else { i64::from(gpus) };
+            self.count_for_site(job, node, taken);
+            if outlasts {
+                self.kept.entry(node).and_modify(|left| *left -= taken);
+            }
         }
     }
 
@@ -128,8 +142,10 @@ impl<'c> Free<'c> {
     }
 
     /// Whether a job may have back what it held.
-    pub fn all(&self, job: &PlanJob, slots: &[Slot]) -> bool {
-        let site = &self.cluster.site;
+    pub fn all(&self, seeker: Seeker<'_>) -> bool {
+        let (job, slots, site) = (seeker.job, seeker.current, &self.cluster.site);
+        let mut nodes = BTreeMap::<usize, u32>::new();
+        slots.iter().for_each(|slot| *nodes.entry(slot.node).or_default() += 1);
         let fits = |row: &usize| {
             let counted = slots.iter().filter(|slot| site.counts(*row, Some(slot.node))).count();
             counted as i64 <= self.site[row]
@@ -137,21 +153,28 @@ impl<'c> Free<'c> {
         !slots.is_empty()
             && slots.iter().all(|slot| self.free[slot.node][slot.position])
             && site.dividing_rows_of(job).iter().all(fits)
+            && nodes.into_iter().all(|(node, gpus)| !self.is_kept_from(seeker.outlasts, node, gpus))
     }
 
     pub fn count(&self, node: usize) -> u32 {
         self.count[node]
     }
 
-    /// Whether a node may take a slice of `gpus` of the job.
-    pub fn has_room(&self, job: &PlanJob, node: usize, gpus: u32) -> bool {
-        self.count[node] >= gpus && self.suits(job, node, gpus)
+    /// Whether a node may take a slice of `gpus` of a job.
+    pub fn has_room(&self, seeker: Seeker<'_>, node: usize, gpus: u32) -> bool {
+        self.count[node] >= gpus && self.suits(seeker, node, gpus)
     }
 
-    fn suits(&self, job: &PlanJob, node: usize, gpus: u32) -> bool {
+    fn suits(&self, seeker: Seeker<'_>, node: usize, gpus: u32) -> bool {
+        let job = seeker.job;
         self.hosts[node].lacks(job.needs.per_node).next().is_none()
             && job.needs.admit(&self.cluster.nodes[node])
             && self.rows_against(job, node, gpus).next().is_none()
+            && !self.is_kept_from(seeker.outlasts, node, gpus)
+    }
+
+    fn is_kept_from(&self, outlasts: bool, node: usize, gpus: u32) -> bool {
+        outlasts && self.kept.get(&node).is_some_and(|left| i64::from(gpus) > *left)
     }
 
     /// Rows of the site that do not leave the job so many GPUs on a node.
@@ -203,18 +226,18 @@ impl<'c> Free<'c> {
         let of_class = |node: &usize| self.cluster.class_of(*node) == shape.class;
         let own = seeker.current.iter().map(|slot| slot.node).filter(of_class);
         let own = own
-            .filter(|&node| self.has_room(seeker.job, node, gpus))
+            .filter(|&node| self.has_room(seeker, node, gpus))
             .min_by_key(|&node| (Reverse(self.owned(node, seeker.current)), self.count[node], node));
         own.or_else(|| {
             let buckets = self.by_count[shape.class].iter().skip(gpus as usize);
-            buckets.flatten().copied().find(|&node| self.suits(seeker.job, node, gpus))
+            buckets.flatten().copied().find(|&node| self.suits(seeker, node, gpus))
         })
     }
 
     fn several(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<usize>> {
         let (gpus, wanted) = (shape.per_node(), shape.nodes.0 as usize);
         let roomy = self.by_count[shape.class].iter().skip(gpus as usize).flatten().copied();
-        let mut roomy: Vec<usize> = roomy.filter(|&node| self.suits(seeker.job, node, gpus)).collect();
+        let mut roomy: Vec<usize> = roomy.filter(|&node| self.suits(seeker, node, gpus)).collect();
         self.heed_site(seeker.job, &mut roomy, gpus);
         if roomy.len() < wanted {
             return None;

@@ -96,13 +96,13 @@ fn sizes(round: &Round<'_>, plan: &Plan, job: &PlanJob, curves: &mut CurveCache)
     let (mut free, mut used) = (Free::new(round.cluster), vec![0; round.rows.capacity.len()]);
     for other in round.input.jobs.iter().filter(|other| other.job != job.job) {
         if let Some(at) = plan.assignments.get(&other.job) {
-            free.take(other, &round.cluster.known_slots(&at.placement));
+            free.take(other, &round.cluster.known_slots(&at.placement), false);
             for part in round.rows.of_placement(other, &at.placement, None) {
                 used[part.row as usize] += part.amount;
             }
         }
     }
-    let seeker = Seeker { job, current: &[] };
+    let seeker = Seeker { job, current: &[], outlasts: false };
     let placed = shapes.iter().filter(|shape| runs.contains(&shape.gpus) && free.find(**shape, seeker).is_some());
     let placed: Vec<_> = placed.collect();
     let room: BTreeSet<GpuCount> = placed.iter().map(|shape| shape.gpus).collect();

@@ -26,7 +26,7 @@ use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob};
 use crate::project::Tree;
 use crate::round::Round;
-use crate::{decide, due, place, plan, verify};
+use crate::{decide, due, place, plan, promise, verify};
 use rounds::{AnyRound, any_round};
 
 fn planned(input: &PlanInput) -> Plan {
@@ -55,8 +55,9 @@ impl Rights {
         let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
         let mut round = Round::new(input, &cluster, &tree);
         let mut options = options(&round);
-        due::promise(&mut round, &mut options);
-        let promised = round.promised.map(|(job, after)| (input.jobs[job].job, after));
+        round.due_after = due::waits_until_due(&round, &options);
+        promise::make(&mut round, &mut options);
+        let promised = round.promise.as_ref().map(|promise| (input.jobs[promise.job].job, promise.after));
         Self { due_after: round.due_after, promised }
     }
 

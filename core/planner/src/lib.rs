@@ -41,6 +41,7 @@ mod place;
 mod policies;
 mod policy;
 mod project;
+mod promise;
 mod quota;
 mod reservation;
 mod room;

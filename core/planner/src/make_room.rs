@@ -30,13 +30,12 @@ pub(crate) fn for_job(placing: &mut Placing<'_, '_>, job: usize, shape: Shape) -
     let (choice, used) = (placing.choice.clone(), placing.used.clone());
     let lifted: Vec<(usize, Vec<Slot>)> = residents.iter().map(|&one| (one, placing.lift(one))).collect();
     let mut settled = Vec::new();
-    if let Some(slots) = placing.find(job, shape) {
+    if let Some(slots) = placing.find(job, placing.candidate(job)) {
         placing.put(job, slots);
         settled.push(job);
         for &(resident, _) in &lifted {
             let Some(at) = elsewhere(placing, resident) else { break };
-            let to = placing.options[resident].candidates[at].shape.and_then(|shape| placing.find(resident, shape));
-            let Some(slots) = to else { break };
+            let Some(slots) = placing.find(resident, &placing.options[resident].candidates[at]) else { break };
             placing.choose(resident, at);
             placing.put(resident, slots);
             settled.push(resident);
@@ -48,10 +47,10 @@ pub(crate) fn for_job(placing: &mut Placing<'_, '_>, job: usize, shape: Shape) -
     for one in settled {
         placing.lift(one);
     }
+    (placing.choice, placing.used) = (choice, used);
     for (resident, slots) in lifted {
         placing.put(resident, slots);
     }
-    (placing.choice, placing.used) = (choice, used);
     false
 }
 
@@ -114,7 +113,7 @@ fn residents(placing: &Placing<'_, '_>, class: usize) -> BTreeMap<usize, Vec<usi
 fn site(placing: &Placing<'_, '_>, job: usize, shape: Shape, node: usize, residents: &[usize]) -> Option<Site> {
     let wanted = shape.per_node();
     let domain = placing.round.cluster.domain_of(node);
-    if placing.free.has_room(placing.options[job].job, node, wanted) {
+    if placing.free.has_room(placing.seeker(job, placing.candidate(job)), node, wanted) {
         return Some(Site { node, domain, loss: 0, residents: Vec::new() });
     }
     let mut order: Vec<(i64, u32, usize)> = residents

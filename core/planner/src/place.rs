@@ -54,9 +54,7 @@ pub(crate) fn place(
         let candidate = placing.candidate(job);
         let keeps = !evicted.contains(&job) && placing.keeps_shape(job, candidate);
         if let Some(current) = of.job.current.as_ref().filter(|_| candidate.stays || keeps) {
-            let slots = round.cluster.known_slots(&current.placement);
-            placing.free.take_unusable(of.job, &current.placement, &slots);
-            placing.put(job, slots);
+            placing.hold(job, &current.placement);
         } else {
             open.extend(candidate.shape.map(|shape| (job, shape)));
         }
@@ -73,6 +71,18 @@ pub(crate) fn place(
 }
 
 impl<'a, 'r> Placing<'a, 'r> {
+    /// Where everybody is now.
+    pub fn present(round: &'r Round<'a>, options: &'r [Options<'a>]) -> Self {
+        let choice: Vec<usize> = options.iter().map(|of| of.incumbent).collect();
+        let mut placing = Self::new(round, options, &round.rows.capacity, &choice);
+        for (job, of) in options.iter().enumerate() {
+            if let Some(current) = of.job.current.as_ref().filter(|_| placing.candidate(job).stays) {
+                placing.hold(job, &current.placement);
+            }
+        }
+        placing
+    }
+
     fn new(round: &'r Round<'a>, options: &'r [Options<'a>], capacity: &'r [i64], choice: &[usize]) -> Self {
         let current = options
             .iter()
@@ -87,7 +97,10 @@ impl<'a, 'r> Placing<'a, 'r> {
                 used[part.row as usize] += part.amount;
             }
         }
-        let (free, slots) = (Free::new(round.cluster), vec![Vec::new(); options.len()]);
+        let (mut free, slots) = (Free::new(round.cluster), vec![Vec::new(); options.len()]);
+        if let Some(promise) = &round.promise {
+            free.keep(&promise.nodes);
+        }
         Self { round, options, capacity, free, choice: choice.to_vec(), used, slots, current }
     }
 
@@ -95,23 +108,64 @@ impl<'a, 'r> Placing<'a, 'r> {
         &self.options[job].candidates[self.choice[job]]
     }
 
-    pub fn seeker(&self, job: usize) -> Seeker<'_> {
-        Seeker { job: self.options[job].job, current: &self.current[job] }
+    /// For one of a job's candidates.
+    pub fn seeker(&self, job: usize, candidate: &Candidate) -> Seeker<'_> {
+        Seeker { job: self.options[job].job, current: &self.current[job], outlasts: candidate.outlasts }
     }
 
-    pub fn find(&self, job: usize, shape: Shape) -> Option<Vec<Slot>> {
-        self.free.find(shape, self.seeker(job))
+    /// Where a job's candidate finds room; `None` also where it has no shape.
+    pub fn find(&self, job: usize, candidate: &Candidate) -> Option<Vec<Slot>> {
+        self.free.find(candidate.shape?, self.seeker(job, candidate))
     }
 
+    /// Gives slots to a job, as its present choice has them.
     pub fn put(&mut self, job: usize, slots: Vec<Slot>) {
-        self.free.take(self.options[job].job, &slots);
+        self.free.take(self.options[job].job, &slots, self.candidate(job).outlasts);
         self.slots[job] = slots;
     }
 
+    /// Takes its slots from a job, which has to have the choice with which it got them.
     pub fn lift(&mut self, job: usize) -> Vec<Slot> {
         let slots = std::mem::take(&mut self.slots[job]);
-        self.free.give_back(self.options[job].job, &slots);
+        self.free.give_back(self.options[job].job, &slots, self.candidate(job).outlasts);
         slots
+    }
+
+    /// What a job keeps, those of its GPUs that are not usable included.
+    fn hold(&mut self, job: usize, placement: &Placement) {
+        let slots = self.round.cluster.known_slots(placement);
+        self.free.take_unusable(self.options[job].job, placement, &slots);
+        self.put(job, slots);
+    }
+
+    /// Gives jobs other candidates if all of them find room so; changes nothing if not.
+    pub fn change(&mut self, to: &[(usize, usize)]) -> bool {
+        let mut before = Vec::new();
+        for &(job, at) in to {
+            before.push((job, self.choice[job], self.lift(job)));
+            self.choose(job, at);
+        }
+        let mut order: Vec<usize> = to.iter().map(|(job, _)| *job).collect();
+        order.sort_by_key(|&job| {
+            let shape = self.candidate(job).shape;
+            (Reverse(shape.map(|shape| (shape.per_node(), shape.nodes))), self.options[job].job.job)
+        });
+        let is_placed = |placing: &mut Self, job: usize| {
+            let candidate = placing.candidate(job);
+            let found = placing.find(job, candidate);
+            let is_placed = found.is_some() || candidate.gpus.0 == 0;
+            found.into_iter().for_each(|slots| placing.put(job, slots));
+            is_placed
+        };
+        if order.into_iter().all(|job| is_placed(self, job)) {
+            return true;
+        }
+        to.iter().for_each(|(job, _)| drop(self.lift(*job)));
+        for (job, at, slots) in before {
+            self.choose(job, at);
+            self.put(job, slots);
+        }
+        false
     }
 
     pub fn choose(&mut self, job: usize, candidate: usize) {
@@ -149,7 +203,7 @@ impl<'a, 'r> Placing<'a, 'r> {
         });
         let mut no_room = None;
         for (job, shape) in open {
-            if let Some(slots) = self.find(job, shape) {
+            if let Some(slots) = self.find(job, self.candidate(job)) {
                 self.put(job, slots);
             } else if !make_room::for_job(self, job, shape) {
                 no_room.get_or_insert(job);
@@ -170,10 +224,10 @@ impl<'a, 'r> Placing<'a, 'r> {
             let candidate = &candidates[at];
             let afforded = at == self.choice[job] || self.affordable(job, at);
             match candidate.shape {
-                Some(shape) => afforded.then(|| self.find(job, shape)).flatten().map(|slots| (at, slots)),
+                Some(_) => afforded.then(|| self.find(job, candidate)).flatten().map(|slots| (at, slots)),
                 None if candidate.stays => {
                     let held = &self.current[job];
-                    (afforded && self.free.all(self.options[job].job, held)).then(|| (at, held.clone()))
+                    (afforded && self.free.all(self.seeker(job, candidate))).then(|| (at, held.clone()))
                 }
                 None => Some((at, Vec::new())),
             }
@@ -190,7 +244,7 @@ impl<'a, 'r> Placing<'a, 'r> {
                 continue;
             }
             let (taken, held) = (self.lift(job), self.current[job].clone());
-            if self.free.all(of.job, &held) && self.affordable(job, of.incumbent) {
+            if self.free.all(self.seeker(job, before)) && self.affordable(job, of.incumbent) {
                 self.choose(job, of.incumbent);
                 self.put(job, held);
             } else {
@@ -217,7 +271,7 @@ impl<'a, 'r> Placing<'a, 'r> {
             return false;
         };
         let (cluster, placement) = (self.round.cluster, &current.placement);
-        let suits = |slot: &Slot| self.free.has_room(self.options[job].job, slot.node, 0);
+        let suits = |slot: &Slot| self.free.has_room(self.seeker(job, candidate), slot.node, 0);
         cluster.has_shape(placement, shape)
             && !self.current[job].is_empty()
             // What stays there has to be counted first.

@@ -37,7 +37,7 @@ pub fn room(input: &PlanInput, plan: &Plan) -> BTreeMap<GpuType, Room> {
     let mut free = Free::new(&cluster);
     for job in &input.jobs {
         if let Some(at) = plan.assignments.get(&job.job) {
-            free.take(job, &cluster.known_slots(&at.placement));
+            free.take(job, &cluster.known_slots(&at.placement), false);
         }
     }
     let any =
@@ -71,9 +71,10 @@ fn of_class(cluster: &Cluster<'_>, free: &Free<'_>, class: usize, job: &PlanJob)
         (0..=of.whole()).map(|gpus| left.iter().filter(|count| **count >= gpus).count() as u32).collect();
     let total = GpuCount(left.iter().sum());
     let enough = |shape: &Shape| with.get(shape.per_node() as usize).is_some_and(|nodes| *nodes >= shape.nodes.0);
+    let seeker = Seeker { job, current: &[], outlasts: false };
     let fits = |gpus: &GpuCount| {
         let mut shapes = cluster.shapes(class, *gpus).into_iter().filter(enough);
-        shapes.any(|shape| free.find(shape, Seeker { job, current: &[] }).is_some())
+        shapes.any(|shape| free.find(shape, seeker).is_some())
     };
     let largest = (1..=total.0).rev().map(GpuCount).find(fits).unwrap_or_default();
     Room { free: total, largest, ..Room::default() }

@@ -18,6 +18,7 @@ use crate::guarantee::{self, Guarantees};
 use crate::input::{PlanInput, PlanJob, PlanWork};
 use crate::policies::{self, Approach};
 use crate::project::Tree;
+use crate::promise::{self, Promise};
 use crate::reservation::Reservation;
 use crate::rows::Rows;
 use crate::sound::Sound;
@@ -25,7 +26,8 @@ use crate::submitted::Premises;
 use crate::value::Quanta;
 use crate::{due, explain, force, idle, moves, table, urgency};
 
-/// Decisions in which those that found no room are left out one by one; then nobody gives way to anybody.
+/// Decisions in which those that found no room are left out one by one; then all but those that surely have room on the
+/// nodes, and then nobody gives way to anybody.
 const PASSES: u32 = 3;
 
 /// What every part of a round may look at.
@@ -42,8 +44,10 @@ pub(crate) struct Round<'a> {
     pub solver: Solver,
     /// Wait after which each job is due; empty if no wait makes a job due.
     pub due_after: BTreeMap<JobId, Seconds>,
-    /// Job that room is promised to, and the time until then.
-    pub promised: Option<(usize, Seconds)>,
+    /// Due jobs for which there is room on the nodes now.
+    pub startable: BTreeSet<usize>,
+    /// What is promised to the first due job for which there is none.
+    pub promise: Option<Promise>,
 }
 
 impl<'a> Round<'a> {
@@ -60,8 +64,14 @@ impl<'a> Round<'a> {
             approach,
             solver,
             due_after: BTreeMap::new(),
-            promised: None,
+            startable: BTreeSet::new(),
+            promise: None,
         }
+    }
+
+    /// What is promised to a job.
+    pub fn promised_to(&self, job: usize) -> Option<&Promise> {
+        self.promise.as_ref().filter(|promise| promise.job == job)
     }
 
     /// The reservation before which a job must have left a class, or a mix of two.
@@ -105,7 +115,8 @@ fn solve_sound(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanE
     urgency::weigh(&round, &mut options);
     options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
     guarantee::bar_additions(&round, &mut options);
-    due::promise(&mut round, &mut options);
+    round.due_after = due::waits_until_due(&round, &options);
+    promise::make(&mut round, &mut options);
     force::narrow(&round, &mut options);
     let mut instead = None;
     let (owed, decision) = loop {
@@ -153,10 +164,10 @@ fn settle(round: &Round<'_>, options: &[Options<'_>]) -> Result<(Guarantees, Dec
         if unmet.is_subset(&hopeless) {
             return Ok((owed, decision));
         }
-        if pass < PASSES {
-            hopeless.extend(unmet);
-        } else {
-            hopeless.extend(0..options.len());
+        hopeless.extend(unmet);
+        if pass >= PASSES {
+            let lasts = |job: &usize| pass > PASSES || !round.startable.contains(job);
+            hopeless.extend((0..options.len()).filter(lasts));
         }
     }
     unreachable!("where nobody gives way to anybody nobody does so in vain")

@@ -111,7 +111,8 @@ impl<'a, 'r> Witness<'a, 'r> {
         self.protected.clear();
     }
 
-    fn set(&mut self, job: usize, candidate: usize) {
+    /// Gives a job a candidate, whatever that takes of rows.
+    pub fn set(&mut self, job: usize, candidate: usize) {
         self.journal.push((job, self.choice[job]));
         let candidates = &self.options[job].candidates;
         for part in &candidates[self.choice[job]].uses {
@@ -263,8 +264,18 @@ impl<'a, 'r> Witness<'a, 'r> {
         raised
     }
 
+    /// How many changes were made: where attempts can be taken back to.
+    pub fn mark(&self) -> usize {
+        self.journal.len()
+    }
+
+    /// Jobs that were changed since.
+    pub fn changed_since(&self, mark: usize) -> BTreeSet<usize> {
+        self.journal[mark..].iter().map(|(job, _)| *job).collect()
+    }
+
     /// Undoes every change since the journal was this long.
-    fn take_back(&mut self, mark: usize) {
+    pub fn take_back(&mut self, mark: usize) {
         for (job, before) in self.journal.split_off(mark).into_iter().rev() {
             self.set(job, before);
         }

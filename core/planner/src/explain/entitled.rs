@@ -33,13 +33,11 @@ impl Account<'_> {
         if is_due(self.round, of) {
             let sure = self.owed.sure.contains_key(&job);
             let long = format!("it has waited {}", span(waited));
-            let detail = match self.round.promised.filter(|(to, _)| *to == job) {
+            let detail = match self.round.promised_to(job) {
                 _ if sure => format!("{long}, so long that it goes before others"),
-                Some((_, after)) => {
-                    format!(
-                        "{long}: what it needs is kept for it as it comes free, by what is known in {}",
-                        span(after)
-                    )
+                Some(promise) => {
+                    let after = span(promise.after);
+                    format!("{long}: what it needs is kept for it as it comes free, by what is known in {after}")
                 }
                 None => format!("{long}, and {}", self.nothing_is_kept(of)),
             };
@@ -58,7 +56,7 @@ impl Account<'_> {
 
     /// Why a job that is due is promised nothing.
     fn nothing_is_kept(&self, job: &PlanJob) -> String {
-        let promised = self.round.promised.map(|(to, _)| self.options[to].job);
+        let promised = self.round.promise.as_ref().map(|promise| self.options[promise.job].job);
         match promised.filter(|to| (to.priority, to.claim.waited.0) >= (job.priority, job.claim.waited.0)) {
             Some(to) if to.claim.waited.0 >= job.claim.waited.0 => {
                 format!("{} has waited longer for what comes free", to.name)

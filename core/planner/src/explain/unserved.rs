@@ -185,7 +185,7 @@ impl Account<'_> {
     /// Every row has enough left: then it is the nodes themselves, or the choice is better for the cluster.
     fn unsettled(&self, job: usize, need: &Candidate, demands: &[Demand]) -> (String, Reason) {
         let told = |code, detail: String| (detail.clone(), reason(code, true, detail));
-        if !self.has_place(job, need) {
+        if !self.has_place(job, need, false) {
             let of = self.options[job].job;
             let parts = need.shape.into_iter().flat_map(|shape| self.round.cluster.parts(shape));
             let lacking = parts.flat_map(|part| self.rest().lacking(of, part.class, part.per_node()));
@@ -206,6 +206,10 @@ impl Account<'_> {
             } else {
                 told(ReasonCode::Fragmented, self.scattered(job, need, ReasonCode::Fragmented))
             };
+        }
+        if let Some(promise) = self.round.promise.as_ref().filter(|_| !self.has_place(job, need, need.outlasts)) {
+            let other = &self.options[promise.job].job.name;
+            return told(ReasonCode::Patient, format!("nodes with enough GPUs left are kept for {other}"));
         }
         if let Some(line) = &self.line {
             let told = self.held_back(line, job);

@@ -138,11 +138,10 @@ proptest! {
         })?;
     }
 
-    /// Among jobs of whole nodes: a promise counts GPUs, and does not know how the free ones of smaller jobs lie.
     #[test]
     fn the_moment_promised_to_a_large_job_never_recedes(
         cluster in nodes_and_wanted(),
-        small in small_jobs(&[8, 16]),
+        small in small_jobs(&[1, 2, 4, 8, 16]),
         comes in 0.0..2_000.0f64,
     ) {
         let mut least: Option<Timestamp> = None;
