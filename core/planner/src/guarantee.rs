@@ -431,10 +431,6 @@ impl Owed<'_, '_> {
         for job in running.into_iter().chain(waiting) {
             let Some(least) = self.least(job) else { continue };
             let of = self.options[job].job;
-            // Enough is free for it, but nowhere that it could go.
-            if self.round.promised_to(job).is_some_and(|promise| promise.is_scattered) {
-                continue;
-            }
             let waits = self.witness.gpus(job) < least && !self.hopeless.contains(&job);
             let told = |(other, size): &(usize, GpuCount)| {
                 due::speaks_for(self.round, (self.options[*other].job, *size), (of, least))

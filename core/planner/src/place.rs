@@ -152,7 +152,11 @@ impl<'a, 'r> Placing<'a, 'r> {
         });
         let is_placed = |placing: &mut Self, job: usize| {
             let candidate = placing.candidate(job);
-            let found = placing.find(job, candidate);
+            let found = if candidate.stays {
+                placing.free.all(placing.seeker(job, candidate)).then(|| placing.current[job].clone())
+            } else {
+                placing.find(job, candidate)
+            };
             let is_placed = found.is_some() || candidate.gpus.0 == 0;
             found.into_iter().for_each(|slots| placing.put(job, slots));
             is_placed

@@ -25,8 +25,6 @@ pub(crate) struct Promise {
     pub job: usize,
     /// Time until all of it is free.
     pub after: Seconds,
-    /// Whether as many GPUs as it needs are free now, but lie scattered.
-    pub is_scattered: bool,
     /// GPUs kept per node.
     pub nodes: BTreeMap<usize, u32>,
     /// What the job will take of each row.
@@ -89,20 +87,18 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> (BTreeSet<u
         if ways().all(|at| is_beyond(round, &options[job].candidates[at])) {
             continue;
         }
-        let serving = present.serve(job, least, &due::victims(round, options[job].job, &had_their_turn));
-        let found = match serving {
-            Serving::Starts => None,
-            _ => ways().filter_map(|at| present.earliest(job, at)).min_by(|a, b| a.after.total_cmp(&b.after)),
-        };
-        match found {
-            Some(found) if found.after <= 0.0 && present.start(job, found.candidate) => startable.insert(job),
-            // What will never have room keeps nothing from those after it.
-            None => serving == Serving::Starts && startable.insert(job),
-            Some(Found { after, wanted, nodes, .. }) => {
-                let is_scattered = serving == Serving::Scattered;
-                return (startable, Some(Promise { job, after: Seconds(after), is_scattered, nodes, wanted }));
-            }
-        };
+        if present.serve(job, least, &due::victims(round, options[job].job, &had_their_turn)) {
+            startable.insert(job);
+            continue;
+        }
+        let found = ways().filter_map(|at| present.earliest(job, at)).min_by(|a, b| a.after.total_cmp(&b.after));
+        // What will never have room keeps nothing from those after it.
+        let Some(Found { candidate, after, wanted, nodes }) = found else { continue };
+        if after <= 0.0 && present.start(job, candidate) {
+            startable.insert(job);
+            continue;
+        }
+        return (startable, Some(Promise { job, after: Seconds(after), nodes, wanted }));
     }
     (startable, None)
 }
@@ -110,14 +106,6 @@ fn first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> (BTreeSet<u
 /// Whether something has less than a way to run needs of it, whoever ends.
 fn is_beyond(round: &Round<'_>, way: &Candidate) -> bool {
     way.uses.iter().any(|part| part.amount > round.rows.capacity[part.row as usize].max(0))
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Serving {
-    Starts,
-    /// There is enough in all, but not where the job could use it.
-    Scattered,
-    NoRoom,
 }
 
 /// The earliest room for one of a job's candidates.
@@ -142,20 +130,20 @@ impl<'a, 'r> Present<'a, 'r> {
         Self { round, options, witness, placing: Placing::present(round, options) }
     }
 
-    /// Starts a job at its smallest size, where those that may give way to it free enough.
-    fn serve(&mut self, job: usize, least: GpuCount, victims: &Victims) -> Serving {
+    /// Starts a job at its smallest size, where those that may give way to it free enough; changes nothing where not.
+    fn serve(&mut self, job: usize, least: GpuCount, victims: &Victims) -> bool {
         let mark = self.witness.mark();
         if !self.witness.raise(job, least, victims) {
-            return Serving::NoRoom;
+            return false;
         }
         let changed: Vec<(usize, usize)> =
             self.witness.changed_since(mark).into_iter().map(|job| (job, self.witness.chosen(job))).collect();
         if self.placing.change(&changed) {
             self.witness.protect(job, least);
-            return Serving::Starts;
+            return true;
         }
         self.witness.take_back(mark);
-        Serving::Scattered
+        false
     }
 
     /// Starts a job as one of its candidates, where that has room with nobody giving way.
