@@ -23,7 +23,6 @@ hours = sys.argv[5] if len(sys.argv) > 5 else "2"
 nodes, port = "H100x8=2", 7810
 # The server is on this machine, whatever the environment says of proxies.
 direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-objective = {"fifo": "fifo_backfill", "goodput": "goodput"}.get(policy, policy)
 
 
 def quantile(values, share):
@@ -79,7 +78,7 @@ def through_server(token_file, jobs):
         assert time.monotonic() < deadline, "the cluster did not come up"
         time.sleep(0.5)
     environment = {**os.environ, "HEADWAY_URL": f"http://127.0.0.1:{port}", "HEADWAY_TOKEN_FILE": str(token_file)}
-    subprocess.run([headway, "policy", "set", f"objective={objective}"], check=True, env=environment, stdout=subprocess.DEVNULL)
+    subprocess.run([headway, "policy", "set", f"objective={policy}"], check=True, env=environment, stdout=subprocess.DEVNULL)
     began = time.monotonic()
     for job in jobs:
         time.sleep(max(0.0, began + job["arrives_seconds"] / speed - time.monotonic()))

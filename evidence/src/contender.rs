@@ -31,7 +31,7 @@ pub enum Offered {
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contender {
-    /// As written.
+    /// As written, with the name that is shown in place of a shorter one.
     pub name: String,
     pub offered: Offered,
     pub policy: Policy,
@@ -56,8 +56,8 @@ pub enum ContenderError {
 
 const KNOWN: [(&str, Offered, Objective); 14] = [
     ("goodput", Offered::Elastic, Objective::Goodput),
-    ("fifo", Offered::AsRequested, Objective::FifoBackfill),
-    ("fifo_maximum", Offered::Elastic, Objective::FifoBackfill),
+    ("fifo_backfill", Offered::AsRequested, Objective::FifoBackfill),
+    ("fifo_backfill_maximum", Offered::Elastic, Objective::FifoBackfill),
     ("sia", Offered::Elastic, Objective::Sia),
     ("sia_simulated", Offered::Elastic, Objective::SiaSimulated),
     ("pollux", Offered::Elastic, Objective::Pollux),
@@ -71,6 +71,16 @@ const KNOWN: [(&str, Offered, Objective); 14] = [
     ("size_fixed", Offered::SizeFixed, Objective::Goodput),
 ];
 
+/// Shorter names, which earlier releases wrote, and the names that are shown.
+const ALIASES: [(&str, &str); 2] = [("fifo", "fifo_backfill"), ("fifo_maximum", "fifo_backfill_maximum")];
+
+/// Returns the name that is shown of a contender, with the settings behind it unchanged.
+pub fn shown_name(text: &str) -> String {
+    let (name, settings) = text.split_at(text.find(':').unwrap_or(text.len()));
+    let shown = ALIASES.into_iter().find(|(alias, _)| *alias == name).map_or(name, |(_, shown)| shown);
+    format!("{shown}{settings}")
+}
+
 impl Contender {
     /// Names of all contenders, the policies before the ablations.
     pub fn names() -> impl Iterator<Item = &'static str> {
@@ -79,6 +89,7 @@ impl Contender {
 
     /// `NAME`, or `NAME:KEY=VALUE:…` with fields of the policy set; `common` is set before.
     pub fn read(text: &str, common: &[String]) -> Result<Self, ContenderError> {
+        let text = &shown_name(text);
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
         let known = KNOWN.into_iter().find(|(known, ..)| *known == name);
@@ -191,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn a_short_name_is_shown_as_the_policy_calls_it() {
+        let named = |text: &str| Contender::read(text, &[]).unwrap().name;
+        assert_eq!(named("fifo"), "fifo_backfill");
+        assert_eq!(named("fifo:min_gain=0.05"), "fifo_backfill:min_gain=0.05");
+        assert_eq!(named("fifo_maximum"), "fifo_backfill_maximum");
+        assert_eq!(named("fifo_backfill"), Objective::FifoBackfill.to_string());
+    }
+
+    #[test]
     fn a_rigid_twin_has_the_size_and_the_batch_it_asks_for() {
         let cluster: Cluster = "H100x8=8".parse().unwrap();
         let workload = Named::Day.draw(1, &cluster, &Plenty::default());
@@ -201,10 +221,10 @@ mod tests {
             let batch = spec(name).training().unwrap().batch;
             batch.max.0 - batch.min.0
         };
-        assert_eq!(range("fifo"), (job.requested, job.requested));
+        assert_eq!(range("fifo_backfill"), (job.requested, job.requested));
         assert_eq!(range("goodput"), (job.sizes[0], *job.sizes.last().unwrap()));
         assert_eq!(range("no_shrinking").0, job.requested);
-        assert_eq!((batches("fifo"), batches("batch_fixed")), (0, 0));
+        assert_eq!((batches("fifo_backfill"), batches("batch_fixed")), (0, 0));
         assert!(batches("size_fixed") > 0 && range("size_fixed").1 == job.requested);
         assert_eq!(spec("layout_fixed").training().unwrap().layouts.tp.len(), 1);
         assert!(range("goodput").1 > GpuCount(0));

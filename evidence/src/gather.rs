@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use crate::cluster::{Cluster, ClusterError};
-use crate::contender::ContenderError;
+use crate::contender::{ContenderError, shown_name};
 use crate::document::Document;
 use crate::plot::PlotError;
 use crate::report::{Record, document};
@@ -112,9 +112,17 @@ fn read(path: &Path) -> Result<Vec<Record>, GatherError> {
     lines
         .map(|(line, text)| {
             let wrong = |source| GatherError::Line { path: path.to_owned(), line: line + 1, source };
-            serde_json::from_str(text).map_err(wrong)
+            serde_json::from_str(text).map(with_shown_name).map_err(wrong)
         })
         .collect()
+}
+
+/// A run of an earlier release counts under the name that its contender is shown by now.
+fn with_shown_name(mut record: Record) -> Record {
+    if let Record::Run { outcome, .. } = &mut record {
+        outcome.contender = shown_name(&outcome.contender);
+    }
+    record
 }
 
 fn put(file: &Mutex<File>, record: &Record) {

@@ -157,10 +157,13 @@ mod tests {
         let bars = Bars {
             y: "hours",
             groups: vec!["0.35".into(), "0.9".into()],
-            series: vec![("fifo".into(), vec![(1.0, 0.1), (2.0, 0.0)]), ("sia".into(), vec![(0.5, 0.1), (-0.2, 0.0)])],
+            series: vec![
+                ("fifo_backfill".into(), vec![(1.0, 0.1), (2.0, 0.0)]),
+                ("sia".into(), vec![(0.5, 0.1), (-0.2, 0.0)]),
+            ],
         };
         let svg = bars.svg().unwrap();
-        for word in ["<svg", "hours", "fifo", "sia", "0.35", "0.9"] {
+        for word in ["<svg", "hours", "fifo_backfill", "sia", "0.35", "0.9"] {
             assert!(svg.contains(word), "{word}");
         }
         let curves = Curves { x: "h", y: "share", series: vec![("a".into(), vec![(0.0, 0.0), (1.0, 1.0)])] };

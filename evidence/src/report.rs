@@ -106,7 +106,7 @@ fn of_study(document: &mut Document, study: &Study, outcomes: &[(&str, &Outcome)
     if study.loads.len() > 1 {
         document.figure(
             format!("{}-mean", study.name),
-            "Mean time from submission to end over that of fifo, by load",
+            "Mean time from submission to end over that of fifo_backfill, by load",
             ratios(study.loads.iter().map(|load| (format!("load {load}"), at_load(&all, *load))).collect(), mean_time)?,
         );
     }
@@ -183,22 +183,22 @@ fn aims(document: &mut Document, study: &Study, outcomes: &[&Outcome]) {
             format!("{load}"),
             format!("{} (worst seed {most:.2})", written(&best, 2)),
             written(&against("shortest_remaining", mean_time), 2),
-            written(&against("fifo", |one| one.longest_wait), 2),
-            written(&against("fifo", longest_large_wait), 2),
-            written(&against("fifo", mean_time), 2),
-            written(&against("fifo", |one| one.work_while_jobs_come), 2),
-            written(&against("fifo", |one| one.uncredited_work_while_jobs_come), 2),
+            written(&against("fifo_backfill", |one| one.longest_wait), 2),
+            written(&against("fifo_backfill", longest_large_wait), 2),
+            written(&against("fifo_backfill", mean_time), 2),
+            written(&against("fifo_backfill", |one| one.work_while_jobs_come), 2),
+            written(&against("fifo_backfill", |one| one.uncredited_work_while_jobs_come), 2),
         ]);
     }
     let headers = [
         "load",
         "mean time, best of Sia and Pollux in their variants (aim ≤ 0.85, no seed above 1)",
         "mean time, shortest remaining (aim ≤ 1)",
-        "longest wait, fifo (aim ≤ 1)",
-        "longest wait of a large job, fifo (aim ≤ 1.5)",
-        "mean time, fifo",
-        "work while jobs come, fifo",
-        "uncredited work while jobs come, fifo (aim ≥ 1.30)",
+        "longest wait, fifo_backfill (aim ≤ 1)",
+        "longest wait of a large job, fifo_backfill (aim ≤ 1.5)",
+        "mean time, fifo_backfill",
+        "work while jobs come, fifo_backfill",
+        "uncredited work while jobs come, fifo_backfill (aim ≥ 1.30)",
     ];
     document.table(headers.map(str::to_owned).to_vec(), rows);
 }
@@ -260,7 +260,7 @@ fn of_worlds(document: &mut Document, study: &Study, outcomes: &[(&str, &Outcome
     }
     document.figure(
         format!("{}-mean", study.name),
-        "Mean time from submission to end over that of fifo, by world",
+        "Mean time from submission to end over that of fifo_backfill, by world",
         ratios(worlds, mean_time)?,
     );
     Ok(())
@@ -358,7 +358,7 @@ mod tests {
             text.contains("| goodput | 2.00 |") && text.contains("day at load 0.9: about 2 jobs, 1 seeds"),
             "{text}"
         );
-        assert!(text.contains("longest wait of a large job, fifo (aim ≤ 1.5)"), "{text}");
+        assert!(text.contains("longest wait of a large job, fifo_backfill (aim ≤ 1.5)"), "{text}");
         assert!(text.contains("| Waits of large jobs | p99 large wait h | longest large wait h |"), "{text}");
         assert!(!text.contains("77.00") && !text.contains("88.00") && !text.contains("load 2:"), "{text}");
     }
@@ -367,9 +367,9 @@ mod tests {
     fn ratios_are_of_the_same_seed() {
         let records = [
             run("goodput", 0.9, 1, 1.0),
-            run("fifo", 0.9, 1, 2.0),
+            run("fifo_backfill", 0.9, 1, 2.0),
             run("goodput", 0.9, 2, 3.0),
-            run("fifo", 0.9, 2, 3.0),
+            run("fifo_backfill", 0.9, 2, 3.0),
         ];
         let outcomes: Vec<&Outcome> = records
             .iter()
@@ -378,6 +378,6 @@ mod tests {
                 Record::Single(_) => None,
             })
             .collect();
-        assert_eq!(paired(&outcomes, "goodput", "fifo", mean_time), vec![0.5, 1.0]);
+        assert_eq!(paired(&outcomes, "goodput", "fifo_backfill", mean_time), vec![0.5, 1.0]);
     }
 }

@@ -22,7 +22,7 @@ pub struct Study {
 
 const MIXED: &str = "H100x8=4,A100-80Gx8=4";
 const POLICIES: &[&str] = &[
-    "fifo",
+    "fifo_backfill",
     "goodput",
     "sia",
     "sia_simulated",
@@ -30,11 +30,12 @@ const POLICIES: &[&str] = &[
     "pollux_layouts",
     "shortest_remaining",
     "least_attained",
-    "fifo_maximum",
+    "fifo_backfill_maximum",
     "static",
 ];
-const PEERS: &[&str] = &["fifo", "goodput", "sia", "sia_simulated", "pollux", "pollux_layouts", "shortest_remaining"];
-const RIVALS: &[&str] = &["fifo", "goodput", "sia", "pollux_layouts", "shortest_remaining"];
+const PEERS: &[&str] =
+    &["fifo_backfill", "goodput", "sia", "sia_simulated", "pollux", "pollux_layouts", "shortest_remaining"];
+const RIVALS: &[&str] = &["fifo_backfill", "goodput", "sia", "pollux_layouts", "shortest_remaining"];
 
 impl Study {
     pub fn contenders(&self) -> Result<Vec<Contender>, ContenderError> {
@@ -50,7 +51,7 @@ pub fn studies() -> Vec<Study> {
         Study {
             name: "loads",
             title: "Policies under three loads",
-            about: "A day of jobs of 1 to 70 billion parameters on 32 H100 and 32 A100. `fifo` and `static` run the rigid twin of each job, at the \
+            about: "A day of jobs of 1 to 70 billion parameters on 32 H100 and 32 A100. `fifo_backfill` and `static` run the rigid twin of each job, at the \
                     size and batch it asks for; the others may choose. Load is the GPU-time asked for over the cluster's.",
             cluster: MIXED,
             workload: Named::Day,
@@ -87,7 +88,7 @@ pub fn studies() -> Vec<Study> {
             cluster: MIXED,
             workload: Named::Day,
             loads: &[0.9],
-            contenders: &["fifo", "goodput", "batch_fixed", "no_shrinking", "layout_fixed", "size_fixed"],
+            contenders: &["fifo_backfill", "goodput", "batch_fixed", "no_shrinking", "layout_fixed", "size_fixed"],
             worlds: harsh(),
         },
         Study {
@@ -97,7 +98,7 @@ pub fn studies() -> Vec<Study> {
             cluster: "H100x8=8",
             workload: Named::Equals,
             loads: &[1.0],
-            contenders: &["fifo", "goodput", "sia", "least_attained"],
+            contenders: &["fifo_backfill", "goodput", "sia", "least_attained"],
             worlds: harsh(),
         },
         Study {
@@ -107,7 +108,7 @@ pub fn studies() -> Vec<Study> {
             cluster: "H100x8=8",
             workload: Named::EqualsDay,
             loads: &[1.0],
-            contenders: &["fifo", "goodput", "sia", "least_attained"],
+            contenders: &["fifo_backfill", "goodput", "sia", "least_attained"],
             worlds: harsh(),
         },
         sensitivity(),

@@ -37,16 +37,16 @@ fn every_contender_ends_every_job_and_a_seed_names_all_of_it() {
     }
     let of = |name: &str| &outcomes.iter().find(|one| one.contender == name).unwrap().measure;
     // At the batch it asks for a job earns no credit.
-    assert_eq!(of("fifo").uncredited_work_per_gpu_hour, of("fifo").work_per_gpu_hour);
+    assert_eq!(of("fifo_backfill").uncredited_work_per_gpu_hour, of("fifo_backfill").work_per_gpu_hour);
     assert_eq!(of("batch_fixed").uncredited_work_per_gpu_hour, of("batch_fixed").work_per_gpu_hour);
     // What serves in order moves nobody who runs.
-    assert_eq!(of("fifo").restarts_per_job, 0.0);
+    assert_eq!(of("fifo_backfill").restarts_per_job, 0.0);
 }
 
 #[test]
 fn a_gentle_world_is_what_the_scheduler_believes() {
     let settings = Settings { nature: Nature::GENTLE, mishaps: 0.0, ..Settings::default() };
-    let outcomes = run(Named::Day, "H100x8=2", &["goodput", "fifo"], &settings);
+    let outcomes = run(Named::Day, "H100x8=2", &["goodput", "fifo_backfill"], &settings);
     for one in outcomes {
         let Measure { reached, prediction_error, .. } = one.measure;
         assert!(
@@ -60,7 +60,7 @@ fn a_gentle_world_is_what_the_scheduler_believes() {
 #[test]
 fn equals_served_in_order_take_six_waves() {
     let settings = Settings { mishaps: 0.0, ..Settings::default() };
-    let outcomes = run(Named::Equals, "H100x8=8", &["fifo"], &settings);
+    let outcomes = run(Named::Equals, "H100x8=8", &["fifo_backfill"], &settings);
     let Measure { makespan, useful_share, ended, .. } = outcomes[0].measure;
     assert_eq!(ended, 48);
     assert!(makespan < 190.0 * 60.0 && useful_share > 0.97, "{makespan} {useful_share}");

@@ -92,7 +92,10 @@ async fn pruning_keeps_what_coarser_rows_say() {
 async fn the_figures_of_a_minute_are_kept_once_and_averaged_over_a_step() {
     let store = TestDatabase::create().await.store().await;
     let hour = Timestamp(START.0 - START.0 % 3_600_000_000);
-    let doing = |waiting| BTreeMap::from([(Activity::IdleWaiting, GpuCount(waiting)), (Activity::Broken, GpuCount(1))]);
+    let doing = |waiting| {
+        let counts = [(Activity::IdleWaiting, waiting), (Activity::Reserved, 2 * waiting), (Activity::Broken, 1)];
+        BTreeMap::from(counts.map(|(activity, gpus)| (activity, GpuCount(gpus))))
+    };
     let pulse = |running, speed_up| Pulse {
         jobs_running: running,
         speed_up,
@@ -112,6 +115,7 @@ async fn the_figures_of_a_minute_are_kept_once_and_averaged_over_a_step() {
     assert_eq!(told, [(hour, 1.0, Some(1.5)), (hour + Seconds(300.0), 4.0, Some(0.5))]);
     let by = means[0].gpus_by_activity.as_ref().unwrap();
     assert_eq!((by[&Activity::IdleWaiting], by[&Activity::Broken], by[&Activity::Training]), (1.0, 1.0, 0.0));
+    assert_eq!(by[&Activity::Reserved], 2.0);
     assert_eq!(means[0].goodput_mfu, Some(0.25), "of the minutes that tell it");
     assert_eq!(store.prune_pulses(hour + Seconds(60.0)).await.unwrap(), 1);
     assert_eq!(store.pulses(hour, hour + Seconds(7_200.0), Seconds(60.0)).await.unwrap().len(), 2);

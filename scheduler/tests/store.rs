@@ -83,6 +83,7 @@ fn reservation(id: ReservationId, node: NodeId) -> Reservation {
     Reservation {
         id,
         name: "demo".into(),
+        reason: Some("the board watches".into()),
         nodes: [node].into(),
         from: START,
         until: START + Seconds(3_600.0),

@@ -26,7 +26,7 @@ pub struct Overview {
     pub gpus_total: u32,
     pub gpus_healthy: u32,
     pub gpus_busy: u32,
-    /// Every GPU once, by what it is doing: `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`,
+    /// Every GPU once, by what it is doing: `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`, `reserved`,
     /// `withheld`, `unreachable`, `broken`.
     #[serde(default)]
     #[schema(required = true)]

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::reservation::NodeReservation;
+
 /// `GET /nodes/{node}/gpus`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NodeGpus {
@@ -13,6 +15,9 @@ pub struct NodeGpus {
     pub node_id: Uuid,
     pub node_name: String,
     pub gpu_type: String,
+    /// The reservation that closes the node now to jobs that are no members: its idle GPUs are `reserved`.
+    #[serde(default)]
+    pub reservation: Option<NodeReservation>,
     /// In the order of their indices.
     pub gpus: Vec<GpuDetail>,
 }
@@ -62,8 +67,12 @@ pub struct NodeHealth {
     pub at: DateTime<Utc>,
     pub node_id: Uuid,
     pub node_name: String,
-    /// Whether anything new may start here now.
+    /// Whether jobs of everybody may start here now. `false` also where a reservation has begun: its members start here all the
+    /// same, unless it is a maintenance.
     pub takes_work: bool,
+    /// The reservation that closes the node now to jobs that are no members.
+    #[serde(default)]
+    pub reservation: Option<NodeReservation>,
     /// Each reason why not, in a sentence; none where it takes work.
     pub why_not: Vec<String>,
     #[schema(value_type = String)]

@@ -12,6 +12,9 @@ use uuid::Uuid;
 pub struct Reservation {
     pub id: Uuid,
     pub name: String,
+    /// Why nodes are reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Names of nodes.
     pub nodes: Vec<String>,
     pub from: DateTime<Utc>,
@@ -30,7 +33,8 @@ pub struct Reservation {
     pub active: bool,
     pub made_by: String,
     pub made_at: DateTime<Utc>,
-    /// What it takes from others: in the reply to its creation, also as a dry run; absent elsewhere.
+    /// What it takes from others, as of now: until it begins, and in the reply to its creation, also as a dry run. Absent once it
+    /// has begun, and in the timeline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<ReservationCost>,
 }
@@ -74,6 +78,9 @@ pub struct NodeReservation {
     pub maintenance: bool,
     /// Whether it holds now.
     pub active: bool,
+    /// Why nodes are reserved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// Body of `POST /reservations`. Sending it again makes no second one.
@@ -82,6 +89,9 @@ pub struct NodeReservation {
 pub struct ReservationRequest {
     /// Unique among those that are not over.
     pub name: String,
+    /// Why, in 500 characters at most.
+    #[serde(default)]
+    pub reason: Option<String>,
     /// Names or ids of nodes.
     pub nodes: Vec<String>,
     /// Absent: now.

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::reservation::NodeReservation;
+
 /// `GET /topology`. Of the network nodes have the name of their fabric domain, so there is one level above them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Topology {
@@ -24,8 +26,12 @@ pub struct TopologyDomain {
     pub gpus_healthy: u32,
     /// Held by jobs.
     pub gpus_busy: u32,
-    /// Jobs could start on them now.
+    /// Jobs could start on them now, whoever's they are.
     pub gpus_free: u32,
+    /// Free, but their nodes are reserved: only members start there.
+    #[serde(default)]
+    #[schema(required = true)]
+    pub gpus_reserved: u32,
     /// The most of the free ones that one node has.
     pub gpus_free_on_one_node: u32,
     /// By name.
@@ -43,6 +49,9 @@ pub struct TopologyNode {
     pub policy: NodePolicyKind,
     #[schema(value_type = String)]
     pub standing: StandingKind,
+    /// The reservation that closes the node now to jobs that are no members.
+    #[serde(default)]
+    pub reservation: Option<NodeReservation>,
     /// In the order of their indices.
     pub gpus: Vec<TopologyGpu>,
 }
@@ -51,7 +60,7 @@ pub struct TopologyNode {
 pub struct TopologyGpu {
     pub uuid: String,
     pub index: u32,
-    /// `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`, `withheld`, `unreachable` or `broken`, as `gpus_by_activity` of the overview.
+    /// `training`, `starting`, `stopping`, `idle_no_demand`, `idle_waiting`, `reserved`, `withheld`, `unreachable` or `broken`, as `gpus_by_activity` of the overview.
     pub activity: String,
     /// Who holds it.
     pub job_id: Option<Uuid>,

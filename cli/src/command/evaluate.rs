@@ -32,9 +32,9 @@ pub struct Evaluate {
     /// Seeds, first and last, or one.
     #[arg(long, default_value = "1..3")]
     pub seeds: String,
-    /// Who decides: goodput, fifo, fifo_maximum, sia, sia_simulated, pollux, pollux_layouts, least_attained, shortest_remaining, static; ablations of goodput: batch_fixed,
+    /// Who decides: goodput, fifo_backfill (or fifo), fifo_backfill_maximum, sia, sia_simulated, pollux, pollux_layouts, least_attained, shortest_remaining, static; ablations of goodput: batch_fixed,
     /// no_shrinking, layout_fixed, size_fixed. Each may set fields of its policy: goodput:patience=null:min_gain=0.05.
-    #[arg(long, value_delimiter = ',', default_value = "goodput,fifo,sia,pollux,shortest_remaining")]
+    #[arg(long, value_delimiter = ',', default_value = "goodput,fifo_backfill,sia,pollux,shortest_remaining")]
     pub policies: Vec<String>,
     /// A field of every policy, as KEY=VALUE.
     #[arg(long)]

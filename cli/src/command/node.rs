@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use headway_api::client::Client;
-use headway_api::v1::{DeletedNode, DrainRequest, Node as NodeReply, NodePatch, PastNode};
+use headway_api::v1::{DeletedNode, DrainRequest, Node as NodeReply, NodeGpus, NodePatch, PastNode};
 use headway_types::Seconds;
 use headway_types::spec::check_node_label;
 
@@ -148,8 +148,12 @@ pub async fn run(client: &Client, print: &Printer, node: Node) -> Result<(), Fai
             return print.list(&nodes, &COLUMNS, row, |node| node.name.clone());
         }
         Node::Gpus(Name { node }) => {
-            let gpus = client.node_gpus(&node).await?.gpus;
-            return print.list(&gpus, &insight::GPUS, insight::gpu_row, |gpu| gpu.uuid.clone());
+            let NodeGpus { gpus, reservation, .. } = client.node_gpus(&node).await?;
+            print.list(&gpus, &insight::GPUS, insight::gpu_row, |gpu| gpu.uuid.clone())?;
+            if let Some(one) = reservation.filter(|_| !print.is_for_programs()) {
+                aside!("node {node} is reserved {}", page::reserved(&one));
+            }
+            return Ok(());
         }
         Node::Health(Name { node }) => {
             let health = client.node_health(&node).await?;
@@ -355,8 +359,14 @@ mod tests {
         let told = "for the maintenance psu-swap from 2026-03-01T12:00:00Z until 2026-03-01T16:00:00Z";
         assert_eq!(reason(&node), format!("reserved {told}"));
         assert!(page::text(&node).contains(&format!("  reserved     {told}")), "{}", page::text(&node));
+        node.gpus[0].job_name = None;
+        assert!(page::text(&node).contains(" free"), "{}", page::text(&node));
         node.reservations[0].active = true;
-        assert_eq!(reason(&node), "reserved for the maintenance psu-swap until 2026-03-01T16:00:00Z");
+        node.reservations[0].reason = Some("a fan is loud".to_owned());
+        assert_eq!(reason(&node), "reserved for the maintenance psu-swap until 2026-03-01T16:00:00Z: a fan is loud");
+        assert!(page::text(&node).contains(" closed for the maintenance psu-swap"), "{}", page::text(&node));
+        node.reservations[0].maintenance = false;
+        assert!(page::text(&node).contains(" free for members of psu-swap"), "{}", page::text(&node));
     }
 
     #[test]

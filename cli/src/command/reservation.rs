@@ -30,6 +30,9 @@ pub enum Reservation {
 pub struct Create {
     /// Name, unique among those that are not over.
     pub name: String,
+    /// Why, for everybody who finds the nodes reserved; at most 500 characters.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
     /// Name or id of a node; may be repeated.
     #[arg(long = "node", required = true)]
     pub nodes: Vec<String>,
@@ -82,7 +85,8 @@ pub async fn run(client: &Client, print: &Printer, reservation: Reservation) -> 
 fn created(made: &ReservationReply, now: DateTime<Utc>) -> String {
     let nodes = made.nodes.join(", ");
     let span = format!("from {} until {}", moment(made.from), moment(made.until));
-    let mut lines = vec![format!("reservation {} of {nodes}, {span}", made.name)];
+    let why = made.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    let mut lines = vec![format!("reservation {} of {nodes}, {span}{why}", made.name)];
     let Some(cost) = &made.cost else { return lines.remove(0) };
     lines.push(format!("takes {} ({:.1} GPU-hours)", gpus(cost.gpus), cost.gpu_hours));
     for job in &cost.jobs {
@@ -106,6 +110,7 @@ async fn request(client: &Client, create: Create) -> Result<ReservationRequest, 
     }
     Ok(ReservationRequest {
         name: create.name,
+        reason: create.reason,
         nodes: create.nodes,
         from: create.from,
         until: create.until,
@@ -125,7 +130,7 @@ async fn resolve(client: &Client, text: &str) -> Result<String, Failure> {
     })
 }
 
-const COLUMNS: [Column; 8] = [
+const COLUMNS: [Column; 10] = [
     Column::new("ID"),
     Column::new("NAME").cut(8),
     Column::new("NODES").cut_late(10, 24),
@@ -134,6 +139,8 @@ const COLUMNS: [Column; 8] = [
     Column::new("ACTIVE").rank(6),
     Column::new("FOR").cut_late(6, 16),
     Column::new("MADE BY").rank(1).cut(7),
+    Column::new("GPU-HOURS").wide(),
+    Column::new("REASON").rank(3).cut(12),
 ];
 
 fn row(one: &ReservationReply) -> Vec<String> {
@@ -149,6 +156,8 @@ fn row(one: &ReservationReply) -> Vec<String> {
         if one.active { "yes" } else { "no" }.into(),
         members.join(","),
         one.made_by.clone(),
+        one.cost.as_ref().map_or_else(|| "-".into(), |cost| format!("{:.1}", cost.gpu_hours)),
+        one.reason.clone().unwrap_or_else(|| "-".into()),
     ]
 }
 
@@ -160,6 +169,7 @@ fn moment(at: DateTime<Utc>) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::output::Layout;
 
     #[test]
     fn a_reservation_of_many_nodes_fits_the_terminal() {
@@ -168,11 +178,32 @@ mod tests {
             "nodes": (0..32).map(|number| format!("h100-{number:04}")).collect::<Vec<_>>(),
             "from": "2026-03-01T12:00:00Z", "until": "2026-03-08T12:00:00Z", "projects": ["research-nlp", "vision"],
             "users": ["ada", "bob"], "jobs": [], "made_by": "operator", "made_at": "2026-02-01T12:00:00Z",
+            "reason": "burn-in of the racks that were delivered in February, before anybody depends on them",
+            "cost": {"gpus": 256, "gpu_hours": 43_008.0, "jobs": []},
         }))
         .unwrap();
         for width in [60, 80, 120, 160] {
             assert!(crate::table::widest(&COLUMNS, row(&one), width) <= width, "{width}");
         }
+    }
+
+    #[test]
+    fn a_list_of_reservations_shows_their_reasons_and_what_they_cost() {
+        let one: ReservationReply = serde_json::from_value(serde_json::json!({
+            "id": "018bcfe5-0001-7000-8000-000000000001", "name": "r9", "active": false, "nodes": ["n1"],
+            "from": "2026-03-01T12:00:00Z", "until": "2026-03-01T16:00:00Z", "projects": ["nlp"], "users": [],
+            "jobs": [], "made_by": "opal", "made_at": "2026-03-01T08:00:00Z", "reason": "the board watches",
+            "cost": {"gpus": 8, "gpu_hours": 32.0, "jobs": []},
+        }))
+        .unwrap();
+        assert!(created(&one, one.made_at).starts_with(
+            "reservation r9 of n1, from 2026-03-01T12:00:00Z until 2026-03-01T16:00:00Z: the board watches\n"
+        ));
+        let wide = Printer { layout: Layout::Wide, ..Printer::plain() };
+        insta::assert_snapshot!(wide.rows(&COLUMNS, vec![row(&one)]), @"
+        ID        NAME  NODES  FROM                  UNTIL                 ACTIVE  FOR  MADE BY  GPU-HOURS  REASON
+        00000001  r9    n1     2026-03-01T12:00:00Z  2026-03-01T16:00:00Z  no      nlp  opal     32.0       the board watches
+        ");
     }
 
     #[test]

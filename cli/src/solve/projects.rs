@@ -94,6 +94,7 @@ pub fn reservations(
         let members: BTreeSet<&String> = reservation.jobs.iter().collect();
         kept.push(Reservation {
             name: reservation.name,
+            reason: None,
             nodes: on,
             from: NOW + Seconds(from),
             until: NOW + Seconds(until),

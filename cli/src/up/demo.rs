@@ -247,6 +247,7 @@ impl<'a> Operator<'a> {
         if !std::mem::replace(&mut self.reserved, true) {
             let request = ReservationRequest {
                 name: format!("driver-update-{}", day(now)),
+                reason: Some("new driver".to_owned()),
                 nodes: nodes.iter().rev().take(4).map(|node| node.name.clone()).collect(),
                 from: Some(at + chrono::TimeDelta::hours(10)),
                 until: None,

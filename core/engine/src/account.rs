@@ -153,6 +153,8 @@ pub enum Activity {
     IdleWaiting,
     /// Free, but nothing may start: cordoned, drained, quarantined, a full disk.
     Withheld,
+    /// Free, but a reservation that has begun closes its node to jobs that are no members.
+    Reserved,
     /// Its node is out of contact and holds nothing.
     Unreachable,
     Broken,

@@ -361,6 +361,7 @@ pub enum Ends {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReservationRequest {
     pub name: String,
+    pub reason: Option<String>,
     pub nodes: BTreeSet<NodeId>,
     /// `None`: from now on.
     pub from: Option<Timestamp>,

@@ -57,6 +57,7 @@ impl Reservation {
     pub(crate) fn for_round(&self, now: Timestamp) -> Option<headway_planner::Reservation> {
         (self.until > now).then(|| headway_planner::Reservation {
             name: self.name.clone(),
+            reason: self.reason.clone(),
             nodes: self.nodes.clone(),
             from: self.from,
             until: self.until,

@@ -1,7 +1,9 @@
 //! What a reservation costs: the GPUs that it takes from others, the jobs that have to leave for it, and those that stay.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use headway_planner::leaves_at;
-use headway_types::{GpuCount, JobId, Timestamp};
+use headway_types::{GpuCount, JobId, NodeId, ReservationId, Timestamp};
 
 use crate::record::{Job, Reservation};
 use crate::view::{JobView, View};
@@ -44,20 +46,48 @@ impl View {
     /// What a reservation takes from others.
     #[must_use]
     pub fn reservation_cost(&self, of: &Reservation) -> ReservationCost {
-        let nodes = of.nodes.iter().filter_map(|node| self.nodes.get(node));
-        let gpus = nodes.map(|shown| shown.node.inventory.gpus.len()).sum::<usize>();
-        let mut jobs: Vec<DepartingJob> = self
-            .jobs
-            .values()
-            .filter_map(|shown| {
-                let held = shown.allocation.as_ref()?;
-                let here = held.placement.slices().iter().any(|slice| of.nodes.contains(&slice.node));
-                let leaves = here && !self.is_member(&shown.job, of) && of.until > self.at;
-                leaves.then(|| self.departing(shown, held.placement.gpus(), of))
-            })
-            .collect();
-        jobs.sort_by_key(|one| (one.at, one.job));
-        ReservationCost { gpus: GpuCount(u32::try_from(gpus).unwrap_or(u32::MAX)), jobs }
+        self.reservation_costs([of]).remove(&of.id).unwrap_or_default()
+    }
+
+    /// What each of some reservations takes from others, in one pass over the jobs.
+    #[must_use]
+    pub fn reservation_costs<'r>(
+        &self,
+        of: impl IntoIterator<Item = &'r Reservation>,
+    ) -> BTreeMap<ReservationId, ReservationCost> {
+        let mut costs = BTreeMap::new();
+        let mut by_node: BTreeMap<NodeId, Vec<&Reservation>> = BTreeMap::new();
+        for one in of {
+            costs.insert(one.id, ReservationCost { gpus: self.gpus_on(&one.nodes), jobs: Vec::new() });
+            for node in &one.nodes {
+                by_node.entry(*node).or_default().push(one);
+            }
+        }
+        if by_node.is_empty() {
+            return costs;
+        }
+        for shown in self.jobs.values() {
+            let Some(held) = &shown.allocation else { continue };
+            let slices = held.placement.slices().iter();
+            let here = slices.filter_map(|slice| by_node.get(&slice.node)).flatten();
+            let reservations: BTreeMap<ReservationId, &Reservation> = here.map(|one| (one.id, *one)).collect();
+            for (id, one) in reservations {
+                if one.until > self.at && !self.is_member(&shown.job, one) {
+                    let leaving = self.departing(shown, held.placement.gpus(), one);
+                    costs.entry(id).or_default().jobs.push(leaving);
+                }
+            }
+        }
+        for cost in costs.values_mut() {
+            cost.jobs.sort_by_key(|one| (one.at, one.job));
+        }
+        costs
+    }
+
+    fn gpus_on(&self, nodes: &BTreeSet<NodeId>) -> GpuCount {
+        let shown = nodes.iter().filter_map(|node| self.nodes.get(node));
+        let gpus = shown.map(|shown| shown.node.inventory.gpus.len()).sum::<usize>();
+        GpuCount(u32::try_from(gpus).unwrap_or(u32::MAX))
     }
 
     fn departing(&self, shown: &JobView, gpus: GpuCount, of: &Reservation) -> DepartingJob {

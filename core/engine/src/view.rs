@@ -1,7 +1,7 @@
 //! What readers see: a consistent snapshot of the live cluster, published by the shell after each commit. A batch
 //! renews only the entries it touched; all others are shared with the snapshot before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use headway_goodput::{JobModel, Lessons};
@@ -222,6 +222,13 @@ impl NodeView {
     }
 }
 
+/// What decides why the free GPUs of a view are idle, gathered once for all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdleContext {
+    jobs_wait: bool,
+    reserved_nodes: BTreeSet<NodeId>,
+}
+
 /// Nodes of a job's placement that are out of contact.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreachableNodes {
@@ -256,32 +263,47 @@ impl View {
     /// All known GPUs by what they are doing, as far as the scheduler knows. They add up to all GPUs of all nodes.
     #[must_use]
     pub fn census(&self) -> BTreeMap<Activity, GpuCount> {
-        let waited_for = self.somebody_waits();
+        let context = self.idle_context();
         let mut census: BTreeMap<Activity, GpuCount> = BTreeMap::new();
         for node in self.nodes.values() {
             for gpu in &node.node.inventory.gpus {
-                *census.entry(self.activity(node, gpu, waited_for)).or_default() += GpuCount(1);
+                *census.entry(self.activity(node, gpu, &context)).or_default() += GpuCount(1);
             }
         }
         census
     }
 
-    /// Whether any job waits for GPUs.
+    /// Returns what decides why GPUs are idle, for all nodes at once.
     #[must_use]
-    pub fn somebody_waits(&self) -> bool {
+    pub fn idle_context(&self) -> IdleContext {
+        let active = self.reservations.values().filter(|one| one.is_active(self.at));
+        let reserved_nodes = active.flat_map(|one| one.nodes.iter().copied()).collect();
+        IdleContext { jobs_wait: self.somebody_waits(), reserved_nodes }
+    }
+
+    /// The reservation that closes a node now to jobs that are no members. A node has one at most at a time.
+    #[must_use]
+    pub fn active_reservation(&self, node: NodeId) -> Option<&Reservation> {
+        let mut active = self.reservations.values().filter(|one| one.is_active(self.at));
+        active.find(|one| one.nodes.contains(&node)).map(AsRef::as_ref)
+    }
+
+    /// Whether any job waits for GPUs.
+    fn somebody_waits(&self) -> bool {
         let waits = |job: &Job| matches!(job.state, JobState::Queued { .. }) && !job.is_blocked();
         self.jobs.values().any(|shown| waits(&shown.job))
     }
 
-    /// What a GPU of a node is doing; `waited_for`: whether [any job waits](Self::somebody_waits).
+    /// What a GPU of a node is doing; `context`: [that of this view](Self::idle_context).
     #[must_use]
-    pub fn activity(&self, node: &NodeView, gpu: &Gpu, waited_for: bool) -> Activity {
+    pub fn activity(&self, node: &NodeView, gpu: &Gpu, context: &IdleContext) -> Activity {
         match node.held.get(&gpu.uuid) {
             Some((job, generation)) => self.activity_of(*job, *generation),
             None if gpu.health != GpuHealth::Healthy => Activity::Broken,
             None if node.is_away() => Activity::Unreachable,
             None if !node.takes_work() => Activity::Withheld,
-            None if waited_for => Activity::IdleWaiting,
+            None if context.reserved_nodes.contains(&node.node.inventory.node) => Activity::Reserved,
+            None if context.jobs_wait => Activity::IdleWaiting,
             None => Activity::IdleNoDemand,
         }
     }

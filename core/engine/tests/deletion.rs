@@ -203,6 +203,7 @@ fn reservations_go_on_without_a_deleted_node_and_rows_that_name_it_are_told() {
     let reserve = |cluster: &mut Cluster, name: &str, nodes: &[u64], from: f64| {
         let reservation = ReservationRequest {
             name: name.into(),
+            reason: None,
             nodes: nodes.iter().map(|node| node_id(*node)).collect(),
             from: Some(cluster.now + Seconds(from)),
             ends: Ends::After(Seconds(100.0)),

@@ -2,7 +2,7 @@
 
 use headway_engine::event::{Ends, Request, ReservationRequest};
 use headway_engine::record::{JobState, StopCause};
-use headway_engine::{DepartureKind, Refusal, Reply};
+use headway_engine::{Activity, DepartureKind, Refusal, Reply};
 use headway_types::{GroupOutcome, JobId, Seconds, StopMode};
 
 use crate::harness::{Cluster, answer, elastic, inventory, node_id, of, rigid};
@@ -10,6 +10,7 @@ use crate::harness::{Cluster, answer, elastic, inventory, node_id, of, rigid};
 fn for_prod(name: &str, from: f64, until: f64, cluster: &Cluster) -> ReservationRequest {
     ReservationRequest {
         name: name.into(),
+        reason: None,
         nodes: [node_id(0)].into(),
         from: Some(cluster.now + Seconds(from)),
         ends: Ends::At(cluster.now + Seconds(until)),
@@ -110,6 +111,71 @@ fn a_running_job_leaves_before_a_maintenance_window_begins() {
     assert!(matches!(cluster.state(job), JobState::Queued { .. }), "nothing runs there meanwhile");
     cluster.pass_beating(150.0, &[0]);
     assert!(matches!(cluster.state(job), JobState::Starting { .. }), "{:#?}", cluster.messages);
+}
+
+#[test]
+fn a_reservation_keeps_its_reason_and_jobs_that_wait_are_told() {
+    let mut cluster = Cluster::new(&[4]);
+    let because = |reason: &str, cluster: &Cluster| ReservationRequest {
+        reason: Some(reason.into()),
+        ..for_prod("demo", 300.0, 600.0, cluster)
+    };
+    let reservation = because(&"long ".repeat(101), &cluster);
+    let refused = cluster.request(Request::Reserve { reservation });
+    assert!(matches!(refused, Reply::Refused(Refusal::Invalid(ref why)) if why.contains("500")), "{refused:?}");
+    let reservation = because("the board watches", &cluster);
+    let first = cluster.request(Request::Reserve { reservation: reservation.clone() });
+    let Reply::Reservation(made) = &first else { panic!("{first:?}") };
+    assert_eq!(made.reason.as_deref(), Some("the board watches"));
+    assert!(cluster.messages.contains(&"node node-0 is set aside for demo: the board watches".to_owned()));
+    let again = ReservationRequest { reason: None, ..reservation.clone() };
+    for same in [reservation, again] {
+        assert_eq!(cluster.request(Request::Reserve { reservation: same }), first);
+    }
+    let reservation = because("another one", &cluster);
+    assert!(matches!(cluster.request(Request::Reserve { reservation }), Reply::Refused(Refusal::WrongState(_))));
+    let job = cluster.submit(rigid("endless", 2));
+    let told = format!("{:?}", cluster.engine.view().verdict(job));
+    assert!(told.contains("all nodes it could use are reserved: demo (begins in 5 min: the board watches)"), "{told}");
+}
+
+#[test]
+fn idle_gpus_of_a_reserved_node_count_as_reserved_while_the_reservation_lasts() {
+    let mut cluster = Cluster::new(&[4, 2]);
+    cluster.request(Request::Reserve { reservation: for_prod("demo", 10.0, 100.0, &cluster) });
+    let idle = |cluster: &Cluster| {
+        let census = cluster.engine.view().census();
+        [Activity::IdleNoDemand, Activity::Reserved].map(|what| census.get(&what).map_or(0, |gpus| gpus.0))
+    };
+    assert_eq!(idle(&cluster), [6, 0], "it has not begun");
+    cluster.pass_beating(20.0, &[0, 1]);
+    assert_eq!(idle(&cluster), [2, 4]);
+    let view = cluster.engine.view();
+    let reserved = [0, 1].map(|node| view.active_reservation(node_id(node)).map(|one| one.name.clone()));
+    assert_eq!(reserved, [Some("demo".to_owned()), None]);
+    cluster.pass_beating(90.0, &[0, 1]);
+    assert_eq!(idle(&cluster), [6, 0], "it is over");
+}
+
+#[test]
+fn what_several_reservations_cost_is_what_each_costs() {
+    let mut cluster = Cluster::new(&[4, 4]);
+    for name in ["one", "two"] {
+        let job = cluster.submit(rigid(name, 4));
+        cluster.start(job);
+    }
+    let spans = [("first", [0].as_slice(), 1_000.0), ("second", &[0, 1], 3_000.0)];
+    let made = spans.map(|(name, nodes, from)| {
+        let nodes = nodes.iter().map(|node| node_id(*node)).collect();
+        let reservation = ReservationRequest { nodes, ..for_prod(name, from, from + 1_000.0, &cluster) };
+        let Reply::Reservation(made) = cluster.request(Request::Reserve { reservation }) else { panic!() };
+        made
+    });
+    let view = cluster.engine.view();
+    let costs = view.reservation_costs(made.iter().map(AsRef::as_ref));
+    let told = made.each_ref().map(|one| (costs[&one.id].gpus.0, costs[&one.id].jobs.len()));
+    assert_eq!(told, [(4, 1), (8, 2)]);
+    assert!(made.iter().all(|one| costs[&one.id] == view.reservation_cost(one)));
 }
 
 #[test]

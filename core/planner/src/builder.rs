@@ -110,6 +110,7 @@ pub fn reservation(name: &str, nodes: &[u32], from: Timestamp, until: Timestamp)
     let nodes = nodes.iter().map(|node| node_id(*node)).collect();
     Reservation {
         name: name.into(),
+        reason: None,
         nodes,
         from,
         until,

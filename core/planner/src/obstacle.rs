@@ -63,27 +63,35 @@ pub(crate) enum Obstacle {
     },
 }
 
+/// Characters of a reservation's reason that a sentence has room for. A longer one is left out.
+const LONGEST_REASON: usize = 60;
+
 /// A reservation that keeps a job from the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Closed {
     pub name: String,
+    /// The reason of the reservation, if it fits into a sentence.
+    pub reason: Option<String>,
     pub from: Timestamp,
     pub until: Timestamp,
 }
 
 impl Closed {
     pub fn new(by: &Reservation) -> Self {
-        Self { name: by.name.clone(), from: by.from, until: by.until }
+        let fits = |reason: &&String| reason.chars().count() <= LONGEST_REASON && !reason.contains(char::is_control);
+        let reason = by.reason.as_ref().filter(fits).cloned();
+        Self { name: by.name.clone(), reason, from: by.from, until: by.until }
     }
 
-    /// "r9 (begins in 5.0 h)", "r9 (ends in 30 min)".
+    /// "r9 (begins in 5.0 h)", "r9 (ends in 30 min: PSU swap)".
     pub fn in_words(&self, now: Timestamp) -> String {
         let when = if self.from > now {
             format!("begins in {}", span(self.from.since(now)))
         } else {
             format!("ends in {}", span(self.until.since(now)))
         };
-        format!("{} ({when})", self.name)
+        let why = self.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+        format!("{} ({when}{why})", self.name)
     }
 }
 

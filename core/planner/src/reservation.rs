@@ -14,6 +14,9 @@ use crate::project::Tree;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Reservation {
     pub name: String,
+    /// Why nodes are reserved. Rounds show it and decide nothing by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     pub nodes: BTreeSet<NodeId>,
     pub from: Timestamp,
     /// First moment at which it holds no more.

@@ -19,7 +19,9 @@ words! {
         PolluxLayouts,
         /// Least attained service first, each at its largest size that fits.
         LeastAttained,
-        /// In the order of submission at the requested size, with backfill.
+        /// In the order of submission at the requested size, with backfill. `fifo` is read as this name too.
+        #[serde(alias = "fifo")]
+        #[strum(serialize = "fifo_backfill", serialize = "fifo")]
         FifoBackfill,
         /// Shortest remaining time first.
         ShortestRemaining,

@@ -74,6 +74,16 @@ mod tests {
     }
 
     #[test]
+    fn a_short_name_is_read_as_the_one_that_is_shown() {
+        assert_eq!("fifo".parse(), Ok(Objective::FifoBackfill));
+        assert_eq!(serde_json::from_str::<Objective>("\"fifo\"").ok(), Some(Objective::FifoBackfill));
+        assert_eq!(
+            (Objective::FifoBackfill.to_string(), <&str>::from(Objective::FifoBackfill)),
+            ("fifo_backfill".into(), "fifo_backfill")
+        );
+    }
+
+    #[test]
     fn what_is_no_word_is_refused() {
         assert!("runing".parse::<JobStateKind>().is_err());
         assert_eq!("1f1b".parse(), Ok(Schedule::OneForwardOneBackward));

@@ -108,6 +108,31 @@ pub fn running() -> View {
     }
 }
 
+/// When [`reserved`] ends.
+pub const RESERVED_UNTIL: Timestamp = Timestamp(NOW.0 + 7_200_000_000);
+
+/// The same, while the node is reserved for a project that the job is not of.
+pub fn reserved() -> View {
+    let mut view = running();
+    let id = IdSource::seeded(3).reservation(NOW);
+    let reservation = Reservation {
+        id,
+        name: "demo".into(),
+        reason: Some("the board watches".into()),
+        nodes: [node_id()].into(),
+        from: NOW,
+        until: RESERVED_UNTIL,
+        projects: ["prod".to_owned()].into(),
+        users: [].into(),
+        jobs: [].into(),
+        by: "opal".into(),
+        made_at: NOW,
+        began: true,
+    };
+    view.reservations.insert(id, Arc::new(reservation));
+    view
+}
+
 fn node() -> Node {
     let mut inventory = example::inventory(node_id(), 0, 4);
     inventory.gpus[3].health = GpuHealth::Broken("XID 79".into());

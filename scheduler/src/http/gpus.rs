@@ -36,7 +36,7 @@ pub async fn gpus(State(state): State<HttpState>, caller: Principal) -> Result<J
 fn of(view: &View, hidden: Option<&OutOfSight>, measured: impl Fn(NodeId) -> Option<Measured>) -> v1::GpuColumns {
     let mut nodes: Vec<&NodeView> = view.nodes.values().map(|node| &**node).collect();
     nodes.sort_by_key(|node| (&node.node.inventory.name, node.node.inventory.node));
-    let waited_for = view.somebody_waits();
+    let context = view.idle_context();
     let mut told = v1::GpuColumns { at: time(view.at), ..v1::GpuColumns::default() };
     let mut holders = Holders { view, hidden, places: BTreeMap::new() };
     let mut activities: BTreeMap<&'static str, u32> = BTreeMap::new();
@@ -48,7 +48,7 @@ fn of(view: &View, hidden: Option<&OutOfSight>, measured: impl Fn(NodeId) -> Opt
         told.nodes.push(v1::GpusNode { id: inventory.node.0, name: inventory.name.clone() });
         for gpu in gpus {
             let known = activities.len() as u32;
-            let activity = *activities.entry(view.activity(node, gpu, waited_for).into()).or_insert(known);
+            let activity = *activities.entry(view.activity(node, gpu, &context).into()).or_insert(known);
             let reading = readings.iter().flat_map(|all| all.gpus.iter()).find(|one| one.gpu == gpu.uuid);
             told.node.push(place);
             told.index.push(gpu.index);

@@ -19,15 +19,18 @@ use super::problem::Problem;
 use super::{HttpState, conversions, lookup};
 use crate::shown::Shown;
 
-/// Reservations that are not over.
+/// Reservations that are not over. Those that have not begun say what they take from others.
 #[utoipa::path(get, path = "/reservations", tag = "reservations", responses((status = 200, body = v1::ReservationList)))]
 pub async fn list_reservations(State(state): State<HttpState>, _caller: Principal) -> Json<v1::ReservationList> {
     let view = state.cluster.view();
-    let items = view.reservations.values().map(|one| conversions::reservation(one, &view));
+    let ahead = view.reservations.values().filter(|one| one.from > view.at).map(AsRef::as_ref);
+    let costs = view.reservation_costs(ahead);
+    let all = view.reservations.values();
+    let items = all.map(|one| conversions::reservation_with_cost(one, costs.get(&one.id), &view));
     Json(v1::ReservationList { items: items.collect() })
 }
 
-/// One reservation, as long as it is not over.
+/// One reservation, as long as it is not over. If it has not begun, it says what it takes from others.
 #[utoipa::path(get, path = "/reservations/{id}", tag = "reservations", params(("id" = Uuid, Path)),
     responses((status = 200, body = v1::Reservation), (status = 404, body = v1::Problem, content_type = "application/problem+json")))]
 pub async fn get_reservation(
@@ -40,7 +43,8 @@ pub async fn get_reservation(
         Problem::from(Refusal::NoSuchReservation(id))
             .hint("one that is over is in the event log alone; GET /api/v1/reservations has the others")
     })?;
-    Ok(Json(conversions::reservation(one, &view)))
+    let cost = (one.from > view.at).then(|| view.reservation_cost(one));
+    Ok(Json(conversions::reservation_with_cost(one, cost.as_ref(), &view)))
 }
 
 /// Set nodes aside, for some jobs or (`maintenance`) for nobody. The name stands for the reservation: sending the same again gives the one there is.
@@ -65,6 +69,7 @@ pub async fn create_reservation(
         .collect();
     let reservation = ReservationRequest {
         name: body.name,
+        reason: body.reason.filter(|reason| !reason.trim().is_empty()),
         nodes: nodes?,
         from: body.from.map(conversions::timestamp),
         ends,
@@ -90,8 +95,7 @@ pub async fn cancel_reservation(
 fn shown(reply: &Reply, view: &View) -> Option<Shown> {
     let Reply::Reservation(made) = reply else { return None };
     let location = format!("/api/v1/reservations/{}", made.id);
-    let cost = Some(conversions::reservation_cost(made, view));
-    let body = v1::Reservation { cost, ..conversions::reservation(made, view) };
+    let body = conversions::reservation_with_cost(made, Some(&view.reservation_cost(made)), view);
     Some(Shown::new(StatusCode::CREATED, &body).with(header::LOCATION, location))
 }
 

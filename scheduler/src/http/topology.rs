@@ -6,12 +6,12 @@ use axum::extract::State;
 use headway_api::v1;
 use headway_engine::Activity;
 use headway_engine::record::Availability;
-use headway_engine::view::{NodeView, View};
+use headway_engine::view::{IdleContext, NodeView, View};
 use headway_types::{Gpu, GpuHealth};
 
 use super::HttpState;
 use super::auth::Principal;
-use super::conversions::{job_name, time};
+use super::conversions::{self, job_name, time};
 use super::extract::Json;
 use super::problem::Problem;
 
@@ -33,20 +33,18 @@ fn of(view: &View) -> v1::Topology {
     for node in view.nodes.values() {
         domains.entry(&node.node.inventory.fabric.domain).or_default().push(node);
     }
-    let waited_for = view.somebody_waits();
-    let domains = domains.into_iter().map(|(name, nodes)| domain(name, nodes, view, waited_for)).collect();
+    let context = view.idle_context();
+    let domains = domains.into_iter().map(|(name, nodes)| domain(name, nodes, view, &context)).collect();
     v1::Topology { at: time(view.at), domains }
 }
 
-fn domain(name: &str, mut nodes: Vec<&NodeView>, view: &View, waited_for: bool) -> v1::TopologyDomain {
+fn domain(name: &str, mut nodes: Vec<&NodeView>, view: &View, context: &IdleContext) -> v1::TopologyDomain {
     nodes.sort_by_key(|node| (&node.node.inventory.name, node.node.inventory.node));
-    let free = |gpu: &Gpu, node: &NodeView| {
-        matches!(view.activity(node, gpu, waited_for), Activity::IdleNoDemand | Activity::IdleWaiting)
+    let count_on = |node: &NodeView, counted: &[Activity]| {
+        let gpus = node.node.inventory.gpus.iter();
+        gpus.filter(|gpu| counted.contains(&view.activity(node, gpu, context))).count() as u32
     };
-    let free_on = |node: &&NodeView| {
-        let gpus = &node.node.inventory.gpus;
-        gpus.iter().filter(|gpu| free(gpu, node)).count() as u32
-    };
+    let free_on = |node: &&NodeView| count_on(node, &[Activity::IdleNoDemand, Activity::IdleWaiting]);
     let gpus = || nodes.iter().flat_map(|node| &node.node.inventory.gpus);
     v1::TopologyDomain {
         name: name.to_owned(),
@@ -56,12 +54,13 @@ fn domain(name: &str, mut nodes: Vec<&NodeView>, view: &View, waited_for: bool) 
         gpus_healthy: gpus().filter(|gpu| gpu.health == GpuHealth::Healthy).count() as u32,
         gpus_busy: nodes.iter().map(|node| node.held.len() as u32).sum(),
         gpus_free: nodes.iter().map(free_on).sum(),
+        gpus_reserved: nodes.iter().map(|node| count_on(node, &[Activity::Reserved])).sum(),
         gpus_free_on_one_node: nodes.iter().map(free_on).max().unwrap_or(0),
-        nodes: nodes.iter().map(|one| node(one, view, waited_for)).collect(),
+        nodes: nodes.iter().map(|one| node(one, view, context)).collect(),
     }
 }
 
-fn node(of: &NodeView, view: &View, waited_for: bool) -> v1::TopologyNode {
+fn node(of: &NodeView, view: &View, context: &IdleContext) -> v1::TopologyNode {
     let record = &of.node;
     let inventory = &record.inventory;
     let mut gpus: Vec<&Gpu> = inventory.gpus.iter().collect();
@@ -71,7 +70,7 @@ fn node(of: &NodeView, view: &View, waited_for: bool) -> v1::TopologyNode {
         v1::TopologyGpu {
             uuid: gpu.uuid.0.clone(),
             index: gpu.index,
-            activity: <&str>::from(view.activity(of, gpu, waited_for)).into(),
+            activity: <&str>::from(view.activity(of, gpu, context)).into(),
             job_id: holder.map(|job| job.0),
             job_name: holder.map(|job| job_name(job, view)),
         }
@@ -83,6 +82,7 @@ fn node(of: &NodeView, view: &View, waited_for: bool) -> v1::TopologyNode {
         availability: record.availability.kind(),
         policy: record.policy.kind(),
         standing: record.health.standing.kind(),
+        reservation: conversions::active_reservation(inventory.node, view),
         gpus: gpus.into_iter().map(gpu).collect(),
     }
 }
@@ -103,5 +103,18 @@ mod tests {
             domain.nodes[0].gpus.iter().map(|gpu| (gpu.activity.as_str(), gpu.job_name.as_deref())).collect();
         let busy = ("training", Some("llama"));
         assert_eq!(gpus, [busy, busy, ("idle_no_demand", None), ("broken", None)]);
+        assert_eq!(domain.nodes[0].reservation, None);
+    }
+
+    #[test]
+    fn idle_gpus_of_a_reserved_node_are_not_free() {
+        let told = of(&fixtures::reserved());
+        let [domain] = told.domains.as_slice() else { panic!("{told:?}") };
+        assert_eq!((domain.gpus_free, domain.gpus_reserved, domain.gpus_free_on_one_node), (0, 1, 0));
+        let node = &domain.nodes[0];
+        let activities: Vec<&str> = node.gpus.iter().map(|gpu| gpu.activity.as_str()).collect();
+        assert_eq!(activities, ["training", "training", "reserved", "broken"]);
+        let reservation = node.reservation.as_ref().expect("a reservation that has begun");
+        assert_eq!((reservation.name.as_str(), reservation.until), ("demo", time(fixtures::RESERVED_UNTIL)));
     }
 }

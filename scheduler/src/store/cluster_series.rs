@@ -43,8 +43,9 @@ impl Store {
                 jobs_running, gpus_waited_for, goodput_tokens_per_second, speed_up_sum, throughput_tokens_per_second,
                 baseline_tokens_per_second, gpus_starting, gpus_stopping, gpus_idle_no_demand, gpus_idle_waiting,
                 gpus_withheld, gpus_unreachable, gpus_broken, goodput_mfu, first_come_tokens_per_second,
-                throughput_only_tokens_per_second)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
+                throughput_only_tokens_per_second, gpus_reserved)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+                $23)
             ON CONFLICT (sampled_at) DO NOTHING",
             time(at),
             small(pulse.gpus_total.0),
@@ -68,6 +69,7 @@ impl Store {
             pulse.goodput_mfu,
             baselines.first_come.map(|rate| rate.0),
             baselines.throughput_only.map(|rate| rate.0),
+            doing(Activity::Reserved),
         )
         .execute(&self.pool)
         .await
@@ -92,6 +94,7 @@ impl Store {
                 avg(gpus_stopping)::double precision AS stopping,
                 avg(gpus_idle_no_demand)::double precision AS idle_no_demand,
                 avg(gpus_idle_waiting)::double precision AS idle_waiting,
+                avg(coalesce(gpus_reserved, 0))::double precision AS "reserved!",
                 avg(gpus_withheld)::double precision AS withheld,
                 avg(gpus_unreachable)::double precision AS unreachable,
                 avg(gpus_broken)::double precision AS broken,
@@ -111,6 +114,8 @@ impl Store {
                 (Activity::Stopping, row.stopping),
                 (Activity::IdleNoDemand, row.idle_no_demand),
                 (Activity::IdleWaiting, row.idle_waiting),
+                // Rows of a release that did not count them apart have them among the idle ones.
+                (Activity::Reserved, Some(row.reserved)),
                 (Activity::Withheld, row.withheld),
                 (Activity::Unreachable, row.unreachable),
                 (Activity::Broken, row.broken),

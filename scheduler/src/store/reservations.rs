@@ -14,21 +14,24 @@ pub(super) async fn upsert(connection: &mut PgConnection, reservations: &[&Reser
     }
     let ids: Vec<_> = reservations.iter().map(|one| one.id.0).collect();
     let names: Vec<_> = reservations.iter().map(|one| text(&one.name)).collect();
+    let reasons: Vec<_> = reservations.iter().map(|one| one.reason.as_deref().map(text)).collect();
     let starts: Vec<_> = reservations.iter().map(|one| time(one.from)).collect();
     let ends: Vec<_> = reservations.iter().map(|one| time(one.until)).collect();
     let bodies: Vec<_> = reservations.iter().map(document).collect();
     sqlx::query!(
-        "INSERT INTO reservations (reservation_id, name, starts_at, ends_at, body)
-        SELECT reservation_id, name, starts_at, ends_at, body::jsonb
-        FROM UNNEST($1::uuid[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[])
-            AS new (reservation_id, name, starts_at, ends_at, body)
+        "INSERT INTO reservations (reservation_id, name, starts_at, ends_at, body, reason)
+        SELECT reservation_id, name, starts_at, ends_at, body::jsonb, reason
+        FROM UNNEST($1::uuid[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::text[], $6::text[])
+            AS new (reservation_id, name, starts_at, ends_at, body, reason)
         ON CONFLICT (reservation_id) DO UPDATE SET
-            name = excluded.name, starts_at = excluded.starts_at, ends_at = excluded.ends_at, body = excluded.body",
+            name = excluded.name, starts_at = excluded.starts_at, ends_at = excluded.ends_at, body = excluded.body,
+            reason = excluded.reason",
         &ids,
         &names,
         &starts,
         &ends,
         &bodies,
+        &reasons as &[Option<String>],
     )
     .execute(connection)
     .await?;
@@ -45,8 +48,10 @@ pub(super) async fn delete(connection: &mut PgConnection, ids: &[ReservationId])
 }
 
 pub(super) async fn all(connection: &mut PgConnection) -> Result<Vec<Reservation>, sqlx::Error> {
-    let rows = sqlx::query!(r#"SELECT body AS "body: Json<Reservation>" FROM reservations ORDER BY reservation_id"#)
-        .fetch_all(connection)
-        .await?;
-    Ok(rows.into_iter().map(|row| row.body.0).collect())
+    let rows =
+        sqlx::query!(r#"SELECT reason, body AS "body: Json<Reservation>" FROM reservations ORDER BY reservation_id"#)
+            .fetch_all(connection)
+            .await?;
+    // A release without reasons drops the one in the body when it writes the row.
+    Ok(rows.into_iter().map(|row| Reservation { reason: row.reason, ..row.body.0 }).collect())
 }

@@ -71,5 +71,6 @@ test("a sentence is split at the names of reservations, and nowhere else", () =>
     " (begins in 6.0 h)",
   ]);
   expect(names("psu-swap (begins in 6.0 h)")).toEqual(["<psu-swap>", " (begins in 6.0 h)"]);
+  expect(names("psu-swap (begins in 6.0 h: a fan is loud)")).toEqual(["<psu-swap>", " (begins in 6.0 h: a fan is loud)"]);
   expect(names("reserved: gone (ends in 5 min)")).toEqual(["reserved: gone (ends in 5 min)"]);
 });

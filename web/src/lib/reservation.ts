@@ -91,7 +91,7 @@ export type Piece = string | { reservation: Reservation };
 
 /**
  * Splits a sentence of the server at the names of reservations, so that they can be links. The server writes the time behind each name:
- * "exam-week (ends in 48.0 h)". Another word that is spelt like a reservation stays text.
+ * "exam-week (ends in 48.0 h)", perhaps with a reason: "exam-week (ends in 48.0 h: exams)". Another word that is spelt like a reservation stays text.
  */
 export function splitAtReservations(sentence: string, reservations: readonly Reservation[]): Piece[] {
   const byName = new Map(reservations.map((one) => [one.name, one]));

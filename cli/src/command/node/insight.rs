@@ -35,7 +35,14 @@ pub fn gpu_row(of: &GpuDetail) -> Vec<String> {
 
 /// What is so, then what was.
 pub fn health(of: &NodeHealth) -> String {
-    let lot = if of.takes_work { "takes work" } else { "takes nothing new" };
+    let lot = match &of.reservation {
+        // The reservation is the only thing that keeps work away.
+        Some(one) if !one.maintenance && of.why_not.len() == 1 => {
+            &format!("takes jobs of members of {} only", one.name)
+        }
+        _ if of.takes_work => "takes work",
+        _ => "takes nothing new",
+    };
     let mut lines = vec![format!(
         "{} {lot}: {}, {}, {}; {} of {} GPUs healthy; health score {:.2}",
         of.node_name, of.availability, of.policy, of.standing, of.gpus_healthy, of.gpus_total, of.health_score
@@ -100,6 +107,26 @@ mod tests {
         states, the newest first:
           2026-03-01T13:55:00Z available, schedulable, quarantined, 7 of 8 GPUs healthy
         ");
+    }
+
+    #[test]
+    fn health_of_a_reserved_node_says_for_whom_it_is() {
+        let told = |maintenance: bool, why_not: &[&str]| {
+            let health_of: NodeHealth = serde_json::from_value(json!({
+                "at": "2026-03-01T14:00:00Z", "node_id": uuid::Uuid::nil(), "node_name": "n1", "takes_work": false,
+                "why_not": why_not, "availability": "available", "availability_since": null, "connected": true,
+                "heard_at": null, "policy": "schedulable", "standing": "good", "health_score": 1.0, "standing_since": null,
+                "standing_until": null, "standing_reason": null, "quarantines_in_a_row": 0, "conditions": [], "remarks": [],
+                "left_out": null, "gpus_total": 8, "gpus_healthy": 8, "history": [], "incidents": [],
+                "reservation": {"id": uuid::Uuid::nil(), "name": "demo", "from": "2026-03-01T12:00:00Z",
+                    "until": "2026-03-01T16:00:00Z", "maintenance": maintenance, "active": true},
+            }))
+            .expect("health as the scheduler writes it");
+            health(&health_of).split_once(':').expect("a headline").0.to_owned()
+        };
+        assert_eq!(told(false, &["it is reserved"]), "n1 takes jobs of members of demo only");
+        assert_eq!(told(true, &["it is reserved"]), "n1 takes nothing new");
+        assert_eq!(told(false, &["ada has cordoned it", "it is reserved"]), "n1 takes nothing new");
     }
 
     #[test]

@@ -44,8 +44,13 @@ pub fn text(node: &Node) -> String {
     line("registered", Some(moment(node.registered_at)));
     line("labels", (!node.labels.is_empty()).then(|| labels(node)));
     lines.push("GPUs".into());
+    let idle = match node.reservations.iter().find(|one| one.active) {
+        Some(one) if one.maintenance => format!("closed for the maintenance {}", one.name),
+        Some(one) => format!("free for members of {}", one.name),
+        None => "free".to_owned(),
+    };
     for gpu in &node.gpus {
-        let held = gpu.job_name.as_ref().map_or_else(|| "free".into(), |name| format!("held by {name}"));
+        let held = gpu.job_name.as_ref().map_or_else(|| idle.clone(), |name| format!("held by {name}"));
         let state = gpu.broken_cause.as_ref().map_or(held, |cause| format!("broken: {cause}"));
         lines.push(format!("  {:>3} {state}", gpu.index));
     }
@@ -56,7 +61,8 @@ pub fn text(node: &Node) -> String {
 pub fn reserved(one: &NodeReservation) -> String {
     let purpose = if one.maintenance { format!("the maintenance {}", one.name) } else { one.name.clone() };
     let from = if one.active { String::new() } else { format!(" from {}", moment(one.from)) };
-    format!("for {purpose}{from} until {}", moment(one.until))
+    let why = one.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("for {purpose}{from} until {}{why}", moment(one.until))
 }
 
 /// "ada, for jobs of ada alone".

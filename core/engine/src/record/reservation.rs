@@ -11,6 +11,9 @@ pub struct Reservation {
     pub id: ReservationId,
     /// Unique among those that are not over.
     pub name: String,
+    /// Why nodes are reserved, in words of whoever reserved them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     pub nodes: BTreeSet<NodeId>,
     pub from: Timestamp,
     /// First moment at which it holds no more.
@@ -30,6 +33,11 @@ impl Reservation {
     #[must_use]
     pub fn is_maintenance(&self) -> bool {
         self.projects.is_empty() && self.users.is_empty() && self.jobs.is_empty()
+    }
+
+    #[must_use]
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        self.from <= now && now < self.until
     }
 
     /// "demo", "the maintenance psu-swap".

@@ -132,6 +132,7 @@ impl Request {
             | Self::Reject { reason, .. } => reason.as_ref(),
             Self::Array { deed: ArrayDeed::Cancel { reason, .. } | ArrayDeed::Hold { reason }, .. } => reason.as_ref(),
             Self::Rebalance { terms } => terms.reason.as_ref(),
+            Self::Reserve { reservation } => reservation.reason.as_ref(),
             Self::Because { reason, .. } => Some(reason),
             Self::Once { body, .. } => body.reason(),
             _ => None,

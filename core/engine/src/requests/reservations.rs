@@ -15,6 +15,9 @@ use crate::facts::Facts;
 use crate::outcome::{Refusal, Reply};
 use crate::record::Reservation;
 
+/// As many characters as the column takes, and as a reason in the web UI.
+const LONGEST_REASON: usize = 500;
+
 impl Engine {
     /// Makes a reservation. Asking again for the same one gives the one there is.
     pub(super) fn reserve(&mut self, actor: &Actor, asked: ReservationRequest) -> Result<Reply, Refusal> {
@@ -30,6 +33,7 @@ impl Engine {
         let reservation = Arc::new(Reservation {
             id: self.facts.ids.reservation(self.facts.now),
             name: asked.name,
+            reason: asked.reason,
             nodes: asked.nodes,
             from,
             until,
@@ -43,7 +47,9 @@ impl Engine {
         let id = reservation.id;
         self.facts.reservations.insert(id, reservation.clone());
         self.facts.draft.reservations.insert(id);
-        let message = format!("{} is set aside for {}", self.nodes_in_words(&reservation.nodes), reservation.purpose());
+        let why = reservation.reason.as_deref().map_or(String::new(), |reason| format!(": {reason}"));
+        let (nodes, purpose) = (self.nodes_in_words(&reservation.nodes), reservation.purpose());
+        let message = format!("{nodes} is set aside for {purpose}{why}");
         let note = Note::new("reservation.made", message).by(actor.clone()).with("reservation", &reservation.name);
         self.facts.note(note);
         self.facts.ask_round_for_somebody(format!("reservation {} was made", reservation.name));
@@ -54,6 +60,9 @@ impl Engine {
         let invalid = |what: String| Err(Refusal::Invalid(format!("reservation {}: {what}", asked.name)));
         if !is_name(&asked.name) {
             return invalid("a name has letters, digits, '-', '_' or '.', a letter or digit first".into());
+        }
+        if asked.reason.as_ref().is_some_and(|reason| reason.chars().count() > LONGEST_REASON) {
+            return invalid(format!("a reason has at most {LONGEST_REASON} characters"));
         }
         if until <= from || until <= self.facts.now {
             return invalid("it must end after it begins, and not in the past".into());
@@ -178,6 +187,7 @@ fn end(from: Timestamp, ends: Ends) -> Timestamp {
 /// Whether what is asked for is there already.
 fn is_same(known: &Reservation, asked: &ReservationRequest) -> bool {
     asked.from.is_none_or(|from| known.from == from)
+        && (asked.reason.is_none() || asked.reason == known.reason)
         && known.until == end(known.from, asked.ends)
         && known.is_maintenance() == asked.maintenance
         && (&known.nodes, &known.projects, &known.users, &known.jobs)

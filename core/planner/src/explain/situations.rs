@@ -167,6 +167,7 @@ fn what_is_free_is_reserved() {
     let mut input = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 4), rigid(2, 4)]);
     input.reservations = vec![Reservation {
         name: "maintenance".into(),
+        reason: None,
         nodes: [input.nodes[1].node].into(),
         from: NOW,
         until: NOW + Seconds(3_600.0),
@@ -175,6 +176,21 @@ fn what_is_free_is_reserved() {
         jobs: Default::default(),
     }];
     insta::assert_snapshot!(account(&input, waiting(&input)));
+}
+
+#[test]
+fn the_reason_of_a_reservation_is_told_if_it_is_short() {
+    let told = |reason: &str| {
+        let mut input = reserved_in(-1.0, vec![rigid(1, 4)]);
+        input.reservations[0].reason = Some(reason.into());
+        account(&input, 1)
+    };
+    let short = told("PSU swap");
+    assert!(short.contains("all nodes it could use are reserved: r9 (ends in 3.0 h: PSU swap)"), "{short}");
+    for unfit in ["word ".repeat(13), "two\nlines".to_owned()] {
+        let without = told(&unfit);
+        assert!(without.contains("all nodes it could use are reserved: r9 (ends in 3.0 h)"), "{without}");
+    }
 }
 
 /// A node of four GPUs that is reserved in so many hours.

@@ -26,10 +26,10 @@ pub use insight::{counterfactual, predicted_start, stage, unmoved};
 pub use jobs::{
     efficiency_report, job_change, job_in, last_failure, live_job, outline, queued_outline, specification, stored_job,
 };
-pub use nodes::node;
+pub use nodes::{active_reservation, node};
 pub use plans::{Verdicts, left_waiting, outcome, plan, plan_hash, plan_summary};
 pub use policy::{patched as patched_policy, policy, policy_settings};
-pub use projects::{member, project, project_rules, reservation, reservation_cost};
+pub use projects::{member, project, project_rules, reservation, reservation_with_cost};
 pub use site::known as known_rows;
 pub use sizes::{curve_points, validation};
 pub use words::{stop_in_words, wish_in_words};

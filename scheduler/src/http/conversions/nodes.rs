@@ -6,7 +6,7 @@ use headway_api::v1;
 use headway_engine::record::{Availability, NodePolicy, Reservation, Standing};
 use headway_engine::view::{NodeView, View};
 use headway_goodput::catalog::{Device, device};
-use headway_types::{Condition, Gpu, GpuHealth, NodeClass, NodeInventory};
+use headway_types::{Condition, Gpu, GpuHealth, NodeClass, NodeId, NodeInventory};
 
 use super::{job_name, time};
 
@@ -75,15 +75,24 @@ fn reservations(of: &NodeView, view: &View) -> Vec<v1::NodeReservation> {
     let here = |one: &&Arc<Reservation>| one.nodes.contains(&of.node.inventory.node) && one.until > view.at;
     let mut found: Vec<&Arc<Reservation>> = view.reservations.values().filter(here).collect();
     found.sort_by_key(|one| (one.from, one.id));
-    let shown = found.into_iter().map(|one| v1::NodeReservation {
-        id: one.id.0,
-        name: one.name.clone(),
-        from: time(one.from),
-        until: time(one.until),
-        maintenance: one.is_maintenance(),
-        active: one.from <= view.at,
-    });
-    shown.collect()
+    found.into_iter().map(|one| node_reservation(one, view)).collect()
+}
+
+/// The reservation that closes a node now to jobs that are no members.
+pub fn active_reservation(node: NodeId, view: &View) -> Option<v1::NodeReservation> {
+    view.active_reservation(node).map(|one| node_reservation(one, view))
+}
+
+fn node_reservation(of: &Reservation, view: &View) -> v1::NodeReservation {
+    v1::NodeReservation {
+        id: of.id.0,
+        name: of.name.clone(),
+        from: time(of.from),
+        until: time(of.until),
+        maintenance: of.is_maintenance(),
+        active: of.is_active(view.at),
+        reason: of.reason.clone(),
+    }
 }
 
 fn conditions(inventory: &NodeInventory, keeping_work_away: bool) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use headway_api::v1;
 use headway_engine::record::{Project, ProjectRules, Reservation};
 use headway_engine::view::{Holding, View};
-use headway_engine::{DepartingJob, DepartureKind};
+use headway_engine::{DepartingJob, DepartureKind, ReservationCost};
 use headway_types::{GpuCount, ProjectRole};
 
 use super::{node_name, time};
@@ -52,6 +52,7 @@ pub fn reservation(of: &Reservation, view: &View) -> v1::Reservation {
     v1::Reservation {
         id: of.id.0,
         name: of.name.clone(),
+        reason: of.reason.clone(),
         nodes: of.nodes.iter().map(|node| node_name(*node, view)).collect(),
         from: time(of.from),
         until: time(of.until),
@@ -59,16 +60,19 @@ pub fn reservation(of: &Reservation, view: &View) -> v1::Reservation {
         users: of.users.iter().cloned().collect(),
         jobs: of.jobs.iter().map(|job| job.0).collect(),
         maintenance: of.is_maintenance(),
-        active: of.from <= view.at && view.at < of.until,
+        active: of.is_active(view.at),
         made_by: of.by.clone(),
         made_at: time(of.made_at),
         cost: None,
     }
 }
 
-/// What a reservation takes from jobs that are no members of it.
-pub fn reservation_cost(of: &Reservation, view: &View) -> v1::ReservationCost {
-    let cost = view.reservation_cost(of);
+/// A reservation with what it takes from others, where that is known.
+pub fn reservation_with_cost(of: &Reservation, cost: Option<&ReservationCost>, view: &View) -> v1::Reservation {
+    v1::Reservation { cost: cost.map(|cost| reservation_cost(of, cost)), ..reservation(of, view) }
+}
+
+fn reservation_cost(of: &Reservation, cost: &ReservationCost) -> v1::ReservationCost {
     let departing = |one: &DepartingJob| v1::DepartingJob {
         job_id: one.job.0,
         job_name: one.name.clone(),

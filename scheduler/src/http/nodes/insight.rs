@@ -1,8 +1,9 @@
 //! One node looked at closely: its GPUs with what has befallen them, and its health with how it came about. Read off the snapshot, the event log and the history.
 
 use axum::extract::State;
+use chrono::SecondsFormat;
 use headway_api::v1;
-use headway_engine::record::{Availability, Entered, EventRecord, NodePolicy, Standing};
+use headway_engine::record::{Availability, Entered, EventRecord, NodePolicy, Reservation, Standing};
 use headway_engine::view::{NodeView, View};
 use headway_types::{Gpu, GpuHealth, NodeId, Seconds, Timestamp};
 
@@ -83,7 +84,7 @@ fn gpus(of: &NodeView, view: &View, faults: &[EventRecord], measured: Option<&Me
     let inventory = &of.node.inventory;
     let mut gpus: Vec<&Gpu> = inventory.gpus.iter().collect();
     gpus.sort_by_key(|gpu| gpu.index);
-    let waited_for = view.somebody_waits();
+    let context = view.idle_context();
     let detail = |gpu: &Gpu| {
         let holder = of.held.get(&gpu.uuid);
         let reading = measured.and_then(|all| all.gpus.iter().find(|one| one.gpu == gpu.uuid));
@@ -97,7 +98,7 @@ fn gpus(of: &NodeView, view: &View, faults: &[EventRecord], measured: Option<&Me
                 GpuHealth::Healthy => None,
                 GpuHealth::Broken(cause) => Some(cause.clone()),
             },
-            activity: <&str>::from(view.activity(of, gpu, waited_for)).into(),
+            activity: <&str>::from(view.activity(of, gpu, &context)).into(),
             job_id: holder.map(|(job, _)| job.0),
             job_name: holder.map(|(job, _)| job_name(*job, view)),
             generation: holder.map(|(_, generation)| generation.0),
@@ -114,6 +115,7 @@ fn gpus(of: &NodeView, view: &View, faults: &[EventRecord], measured: Option<&Me
         node_id: inventory.node.0,
         node_name: inventory.name.clone(),
         gpu_type: inventory.gpu_type.0.clone(),
+        reservation: conversions::active_reservation(inventory.node, view),
         gpus: gpus.into_iter().map(detail).collect(),
     }
 }
@@ -140,6 +142,7 @@ fn health(of: &NodeView, view: &View, incidents: &[EventRecord], history: Vec<(T
     let shown = conversions::node(of, view);
     let left_out = view.verdicts.nodes_left_out.iter().find(|one| one.node == inventory.node);
     let left_out = left_out.map(|one| one.reason.clone());
+    let reserved = view.active_reservation(inventory.node);
     let (standing_since, quarantines_in_a_row) = match of.node.health.standing {
         Standing::Good => (None, 0),
         Standing::Quarantined { since, times, .. } | Standing::Probation { since, times, .. } => (Some(since), times),
@@ -156,8 +159,9 @@ fn health(of: &NodeView, view: &View, incidents: &[EventRecord], history: Vec<(T
         at: time(view.at),
         node_id: inventory.node.0,
         node_name: inventory.name.clone(),
-        takes_work: of.takes_work() && left_out.is_none(),
-        why_not: why_not(of, left_out.as_deref()),
+        takes_work: of.takes_work() && left_out.is_none() && reserved.is_none(),
+        why_not: why_not(of, left_out.as_deref(), reserved),
+        reservation: conversions::active_reservation(inventory.node, view),
         availability: shown.availability,
         availability_since: shown.availability_since,
         connected: of.connected,
@@ -185,7 +189,7 @@ fn state((since, entered): (Timestamp, Entered)) -> Option<v1::NodeState> {
 }
 
 /// Each thing that keeps new work away.
-fn why_not(of: &NodeView, left_out: Option<&str>) -> Vec<String> {
+fn why_not(of: &NodeView, left_out: Option<&str>, reserved: Option<&Reservation>) -> Vec<String> {
     let because = |what: String, reason: &Option<String>| match reason {
         Some(reason) => format!("{what}: {reason}"),
         None => what,
@@ -208,7 +212,13 @@ fn why_not(of: &NodeView, left_out: Option<&str>) -> Vec<String> {
     let ailing = inventory.conditions.iter().filter(|one| one.kind.keeps_work_away()).map(|one| one.message.clone());
     let left_out = left_out.map(|reason| format!("rounds leave it out: {reason}"));
     let leaving = inventory.leaving_reason.as_ref().map(|reason| format!("it leaves: {reason}"));
-    reach.into_iter().chain(policy).chain(leaving).chain(standing).chain(ailing).chain(left_out).collect()
+    let reserved = reserved.map(|one| {
+        let until = time(one.until).to_rfc3339_opts(SecondsFormat::Secs, true);
+        let others = if one.is_maintenance() { "no job starts here" } else { "only its members start here" };
+        because(format!("it is reserved for {} until {until}, {others}", one.purpose()), &one.reason)
+    });
+    let closed = reach.into_iter().chain(policy).chain(leaving).chain(standing).chain(ailing);
+    closed.chain(left_out).chain(reserved).collect()
 }
 
 #[cfg(test)]
@@ -289,6 +299,20 @@ mod tests {
             (ill.takes_work, ill.quarantines_in_a_row, ill.history.len(), ill.incidents.len()),
             (false, 2, 1, 1)
         );
+    }
+
+    #[test]
+    fn a_reserved_node_takes_no_work_of_others_and_names_the_reservation() {
+        let view = fixtures::reserved();
+        let node = &view.nodes[&fixtures::node_id()];
+        let told = gpus(node, &view, &[], None);
+        let activities: Vec<&str> = told.gpus.iter().map(|gpu| gpu.activity.as_str()).collect();
+        assert_eq!(activities, ["training", "training", "reserved", "broken"]);
+        assert_eq!(told.reservation.map(|one| (one.name, one.active)), Some(("demo".into(), true)));
+        let closed = health(node, &view, &[], Vec::new());
+        let why = "it is reserved for demo until 2026-09-21T16:13:20Z, only its members start here: the board watches";
+        assert_eq!((closed.takes_work, closed.why_not), (false, vec![why.to_owned()]));
+        assert_eq!(closed.reservation.map(|one| one.name).as_deref(), Some("demo"));
     }
 
     #[test]

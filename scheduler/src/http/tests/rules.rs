@@ -99,7 +99,7 @@ async fn a_reservation_shows_what_it_costs_and_its_nodes_show_it() {
     let job = served.submit("ada", JOB, "k").await.id();
     served.until("eve", &format!("/jobs/{job}"), |answer| answer.body["state"] == "starting").await;
     let wanted = json!({"name": "r9", "nodes": [node], "from": "2999-01-01T00:00:00Z", "duration_seconds": 3_600.0,
-        "projects": ["nlp"]});
+        "projects": ["nlp"], "reason": "the board watches"});
     let supposed = served.send_json(Method::POST, "opal", "/reservations?dry_run=true", &wanted).await;
     let made = served.send_json(Method::POST, "opal", "/reservations", &wanted).await;
     assert_eq!(made.status, StatusCode::CREATED, "{}", made.body);
@@ -111,8 +111,34 @@ async fn a_reservation_shows_what_it_costs_and_its_nodes_show_it() {
     let node = served.get("eve", &format!("/nodes/{node}")).await.body;
     let reserved = &node["reservations"][0];
     assert_eq!((&reserved["id"], &reserved["name"], &reserved["active"]), (id, &json!("r9"), &json!(false)));
-    let seen = served.get("eve", &format!("/reservations/{}", id.as_str().unwrap())).await;
-    assert!(seen.body.get("cost").is_none(), "names of others' jobs are for operators: {}", seen.body);
+    let seen = served.get("eve", &format!("/reservations/{}", id.as_str().unwrap())).await.body;
+    assert_eq!((&seen["cost"], &seen["reason"]), (cost, &json!("the board watches")), "{seen}");
+    let listed = served.get("eve", "/reservations").await.body;
+    assert_eq!((&listed["items"][0]["cost"], &listed["items"][0]["reason"]), (cost, &seen["reason"]), "{listed}");
+    let line = served.get("root", "/audit?action=create_reservation").await.body;
+    assert_eq!(line["items"][0]["reason"], seen["reason"], "{line}");
+}
+
+#[tokio::test]
+async fn a_reservation_that_has_begun_shows_no_cost_and_closes_its_node() {
+    let served = Served::start().await;
+    let node = served.add_node().await.to_string();
+    let wanted = json!({"name": "psu-swap", "nodes": [node], "duration_seconds": 3_600.0, "maintenance": true});
+    let mut long = wanted.clone();
+    long["reason"] = json!("x".repeat(501));
+    let refused = served.send_json(Method::POST, "opal", "/reservations", &long).await;
+    assert_eq!(refused.problem(StatusCode::UNPROCESSABLE_ENTITY), "invalid");
+    let made = served.send_json(Method::POST, "opal", "/reservations", &wanted).await.body;
+    assert!(made["cost"].is_object(), "{made}");
+    let seen = served.get("eve", &format!("/reservations/{}", made["id"].as_str().unwrap())).await.body;
+    assert_eq!((seen.get("cost"), seen.get("reason")), (None, None), "{seen}");
+    let closed = |answer: &Answer| answer.body["takes_work"] == false;
+    let health = served.until("eve", &format!("/nodes/{node}/health"), closed).await.body;
+    assert_eq!(health["reservation"]["name"], "psu-swap", "{health}");
+    let gpus = served.get("eve", &format!("/nodes/{node}/gpus")).await.body;
+    assert_eq!((&gpus["reservation"]["name"], &gpus["gpus"][0]["activity"]), (&json!("psu-swap"), &json!("reserved")));
+    let topology = served.get("eve", "/topology").await.body;
+    assert_eq!(topology["domains"][0]["gpus_free"], 0, "{topology}");
 }
 
 #[tokio::test]

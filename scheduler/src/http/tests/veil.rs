@@ -39,6 +39,10 @@ impl Planted {
         hidden.push(served.send_json(Method::POST, "ada", "/jobs", &private(&format!("{NAME}.waits"), 4)).await.id());
         let of_bob = json!({"version": 1, "name": "plain", "project": "free", "resources": {"gpus": 4}, "run": {"command": ["a"]}});
         let open = served.send_json(Method::POST, "bob", "/jobs", &of_bob).await.id();
+        let node = served.get("root", "/nodes").await.body["items"][0]["id"].clone();
+        let ahead = json!({"name": "ahead", "nodes": [node], "from": "2999-01-01T00:00:00Z", "duration_seconds": 60.0, "projects": ["free"]});
+        let cost = served.send_json(Method::POST, "opal", "/reservations", &ahead).await.body["cost"].to_string();
+        assert!(cost.contains(&hidden[0]), "{cost}");
         let proposal = served.post("root", "/plans/rebalance").await.body;
         for id in [&hidden[0], &hidden[2], &open] {
             assert!(proposal.to_string().contains(id.as_str()), "{id}: {proposal}");

@@ -14,7 +14,7 @@ import { FreeBlocks } from "./FreeBlocks";
 import { MapView } from "./MapView";
 import { NodeTable } from "./NodeTable";
 import { fit } from "./filter";
-import { type Fleet, withReserved } from "./fleet";
+import type { Fleet } from "./fleet";
 import { everySeconds, useFleet, useRoom } from "./queries";
 import { type Change, type ClusterSearch, useClusterSearch } from "./search";
 import "./cluster.css";
@@ -76,10 +76,9 @@ interface ShownProps {
   change: Change;
 }
 
-function Shown({ asked, fleet: whole, search, change }: ShownProps) {
+function Shown({ asked, fleet, search, change }: ShownProps) {
   const { q, type, job, health, reservation, at } = search;
   const reservations = useReservationIndex(at);
-  const fleet = useMemo(() => withReserved(whole, reservations.nodesIn.active), [whole, reservations]);
   // The reservations of a past moment are not known, so that none can filter.
   const among = useMemo(() => (at || !reservation ? undefined : nodesAmong(reservations, reservation)), [at, reservations, reservation]);
   const admitted = useMemo(() => fit(fleet, { q, type, job, health, among }), [fleet, q, type, job, health, among]);

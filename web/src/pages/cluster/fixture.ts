@@ -5,7 +5,7 @@ import type { Placed } from "./fleet";
 import type { Shape } from "./layout";
 
 /** Any other letter is the job that trains on it. */
-const ACTIVITIES: Record<string, string> = { ".": "idle_no_demand", "?": "idle_waiting", "-": "withheld", "!": "broken" };
+const ACTIVITIES: Record<string, string> = { ".": "idle_no_demand", "?": "idle_waiting", "-": "withheld", R: "reserved", "!": "broken" };
 
 /** Domains by name, in each the GPUs of its nodes by name: `{ r1: { n1: "aab." } }`. */
 export function placedFrom(domains: Record<string, Record<string, string>>, standings: Record<string, Partial<NodeStanding>> = {}): Placed {

@@ -5,7 +5,7 @@ import { type NodeClass, type NodeStanding, nodeShown } from "../../parts/NodeSt
 
 type Schemas = components["schemas"];
 
-/** What a GPU does. The last four are not the server's words: reservations are asked for apart, what is known of the past is less, and a newer server may have more. */
+/** What a GPU does. The last two are not the server's words: what is known of the past is less, and a newer server may have more. */
 export const ACTIVITIES = [
   ...(["training", "starting", "stopping", "idle_no_demand", "idle_waiting"] as const),
   ...(["withheld", "unreachable", "broken", "reserved", "not_held", "unknown"] as const),
@@ -59,7 +59,6 @@ export interface Placed {
   domains: { name: string; nodes: Schemas["TopologyNode"][] }[];
 }
 
-const RESERVED = ACTIVITIES.indexOf("reserved");
 const UNKNOWN = ACTIVITIES.indexOf("unknown");
 const CODES = new Map<string, number>(ACTIVITIES.map((activity, code) => [activity, code]));
 
@@ -135,17 +134,6 @@ export function sameShape(one: Fleet, other: Fleet): boolean {
 export function isFree(activity: number): boolean {
   const word = ACTIVITIES[activity];
   return word === "idle_no_demand" || word === "idle_waiting";
-}
-
-/** Returns the fleet with the idle GPUs of reserved nodes as reserved: the server calls them idle, though only members may use them. `reserved`: names of nodes. */
-export function withReserved(fleet: Fleet, reserved: ReadonlySet<string>): Fleet {
-  if (reserved.size === 0) return fleet;
-  const activity = fleet.activity.slice();
-  for (const { name, first, gpus } of fleet.nodes) {
-    if (!reserved.has(name)) continue;
-    for (let cell = first; cell < first + gpus; cell++) if (isFree(activity[cell]!)) activity[cell] = RESERVED;
-  }
-  return { ...fleet, activity };
 }
 
 export interface NodeCounts {

@@ -54,19 +54,12 @@ function Wellness({ gpu }: { gpu: Gpu }) {
   );
 }
 
-/** Idle GPUs of a reserved node are free for members alone. */
-function asReserved(gpu: Gpu): Gpu {
-  return gpu.activity.startsWith("idle_") ? { ...gpu, activity: "reserved" } : gpu;
-}
-
 interface Props {
   asked: Asked<Gpus>;
-  /** Whether a reservation of the node is active. */
-  reserved: boolean;
   className: string;
 }
 
-export function Gpus({ asked, reserved, className }: Props) {
+export function Gpus({ asked, className }: Props) {
   return (
     <Panel
       title="GPUs"
@@ -81,7 +74,7 @@ export function Gpus({ asked, reserved, className }: Props) {
           <Empty>Its agent tells of no GPUs. Look at its log: the driver may be missing.</Empty>
         ) : (
           <div className="stack">
-            <DataTable label="GPUs of the node" rows={reserved ? gpus.map(asReserved) : gpus} columns={COLUMNS} keyOf={(gpu) => gpu.uuid} over={(gpu) => !gpu.healthy} testId="node-gpu-table" />
+            <DataTable label="GPUs of the node" rows={gpus} columns={COLUMNS} keyOf={(gpu) => gpu.uuid} over={(gpu) => !gpu.healthy} testId="node-gpu-table" />
             <Measured gpus={gpus} />
           </div>
         )

@@ -54,7 +54,7 @@ function Now({ node }: { node: string }) {
           {error && !data && <Failed error={error} asked={asked} />}
           {data && data.policy !== "schedulable" && <Switched node={data} />}
           <ReservationNotice reservations={reservations} />
-          <Present node={node} asked={asked} reservations={reservations} reserved={index.nodesIn.active.has(name)} />
+          <Present node={node} asked={asked} reservations={reservations} />
         </>
       )}
     </div>
@@ -104,17 +104,15 @@ interface PresentProps {
   asked: ReturnType<typeof useNode>;
   /** Reservations of the node, the next one first. */
   reservations: readonly Reservation[];
-  /** Whether the first of them is active. */
-  reserved: boolean;
 }
 
-function Present({ node, asked, reservations, reserved }: PresentProps) {
+function Present({ node, asked, reservations }: PresentProps) {
   const health = useNodeHealth(node);
   const gpus = useNodeGpus(node);
   return (
     <div className="grid">
-      <Gpus asked={gpus} reserved={reserved} className="span-12" />
-      <Trust asked={health} reservation={reserved ? reservations[0] : undefined} className="span-6" />
+      <Gpus asked={gpus} className="span-12" />
+      <Trust asked={health} className="span-6" />
       <HeldJobs asked={gpus} className="span-6" />
       <Incidents asked={health} className="span-6" />
       <History asked={health} className="span-6" />

@@ -2,7 +2,6 @@
 
 import type { components } from "../../api/schema";
 import { fixed } from "../../lib/format";
-import type { Reservation } from "../../lib/reservation";
 import { type Asked, Panel } from "../../parts/Panel";
 import { NodeState } from "../../parts/NodeState";
 import { ReservationLink } from "../../parts/Reservation";
@@ -12,23 +11,21 @@ type Health = components["schemas"]["NodeHealth"];
 
 interface Props {
   asked: Asked<Health>;
-  /** The active reservation of the node. */
-  reservation: Reservation | undefined;
   className: string;
 }
 
-export function Trust({ asked, reservation, className }: Props) {
+export function Trust({ asked, className }: Props) {
   return (
     <Panel title="Does it take work?" id="node-trust" className={className} asked={asked} everySeconds={10}>
       {(health) => (
         <div className="stack">
           <p>
-            {health.takes_work && reservation ? (
-              <strong className="warn">
-                ▣ {reservation.maintenance ? "No" : "Only jobs of members"}: the node is reserved for <ReservationLink reservation={reservation} />.
-              </strong>
-            ) : health.takes_work ? (
+            {health.takes_work ? (
               <strong className="good">✓ Yes: new work may start here.</strong>
+            ) : health.reservation && health.why_not.length === 1 ? (
+              <strong className="warn">
+                ▣ {health.reservation.maintenance ? "No" : "Only jobs of members"}: the node is reserved for <ReservationLink reservation={health.reservation} />.
+              </strong>
             ) : (
               <strong className="bad">✕ No: nothing new starts here.</strong>
             )}

@@ -24,6 +24,12 @@ const TOLD: Record<Cause, { name: string; means: string; colour: string; to: To 
     colour: "var(--warn)",
     to: { to: "/cluster", search: { by: "activity" } },
   },
+  reserved: {
+    name: "reserved",
+    means: "free GPUs of nodes that were reserved, and that no member used",
+    colour: "var(--warn)",
+    to: { to: "/reservations" },
+  },
   idle_no_demand: { name: "idle, nobody asked", means: "free GPUs while no job waited", colour: "var(--edge)", to: { to: "/cluster", search: { by: "activity" } } },
   idle_waiting: {
     name: "idle, though jobs waited",
@@ -174,7 +180,7 @@ function Remarks({ account }: { account: Account }) {
 /** By the API's name of what a GPU does, in the order of the strip; these lie side by side, and have to be told apart. */
 const COLOURS: Record<string, string> = {
   ...{ training: "var(--good)", starting: "var(--c1)", stopping: "var(--c5)", idle_waiting: "var(--warn)" },
-  ...{ idle_no_demand: "var(--edge)", withheld: "var(--c7)", unreachable: "var(--c3)", broken: "var(--bad)" },
+  ...{ idle_no_demand: "var(--edge)", reserved: "var(--c4)", withheld: "var(--c7)", unreachable: "var(--c3)", broken: "var(--bad)" },
 };
 const ORDER = Object.keys(COLOURS);
 

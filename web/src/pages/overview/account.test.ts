@@ -28,6 +28,12 @@ test("the parts add up to all GPUs, with what nobody can account for", () => {
   expect(split.parts.reduce((sum, { gpuHours }) => sum + gpuHours, 0)).toBeCloseTo(split.total);
 });
 
+test("idle GPUs of reserved nodes are a part of their own", () => {
+  const by = { broken: 1, idle_waiting: 1, reserved: 2, training: 6 };
+  const split = account(usage([{ hours: 0, rows: [["useful", 6]] }]), [point(0, { gpus_by_activity: by })]);
+  expect(parts(split)).toMatchObject({ broken: 1, idle_waiting: 1, reserved: 2, useful: 6, unaccounted: 0 });
+});
+
 test("of a time when nobody counted why GPUs were idle only that is told", () => {
   const split = account(usage([{ hours: 0, rows: [["useful", 6]] }]), [point(0, { gpus_by_activity: null })]);
   expect(parts(split)).toMatchObject({ broken: 1, free: 3, idle_waiting: 0, useful: 6, unaccounted: 0 });

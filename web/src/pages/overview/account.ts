@@ -3,7 +3,7 @@
 
 import type { ClusterPoint, Usage } from "./asked";
 
-type Idle = "broken" | "unreachable" | "withheld" | "idle_no_demand" | "idle_waiting";
+type Idle = "broken" | "unreachable" | "withheld" | "reserved" | "idle_no_demand" | "idle_waiting";
 export type Cause = Idle | "free" | "starting" | "saving" | "displaced" | "rework" | "idle" | "unaccounted" | "useful";
 
 export interface Part {
@@ -32,7 +32,7 @@ export interface Account {
 export const TOLERATED = 0.02;
 
 /** What GPUs do that no job holds, as the overview names it; `free` where nobody counted them apart. */
-const IDLE = ["broken", "unreachable", "withheld", "idle_no_demand", "idle_waiting"] as const;
+const IDLE = ["broken", "unreachable", "withheld", "reserved", "idle_no_demand", "idle_waiting"] as const;
 const NOBODYS = [...IDLE, "free"] as const;
 /** As usage names them. */
 const LOST = ["starting", "saving", "displaced", "rework", "idle"] as const;
@@ -45,7 +45,7 @@ export function account(usage: Usage, points: readonly ClusterPoint[] | undefine
   const step = (usage.step_seconds ?? 0) * 1_000;
   const figures = points && new Map(points.map((point) => [Date.parse(point.at), point]));
   const held: Held = { starting: 0, saving: 0, displaced: 0, rework: 0, idle: 0, useful: 0 };
-  const nobody = { broken: 0, unreachable: 0, withheld: 0, idle_no_demand: 0, idle_waiting: 0, free: 0 };
+  const nobody = { broken: 0, unreachable: 0, withheld: 0, reserved: 0, idle_no_demand: 0, idle_waiting: 0, free: 0 };
   let [total, sampledSeconds, unsampled] = [0, 0, 0];
 
   for (const { at, items, healthy_gpu_hours: healthy } of usage.steps ?? []) {

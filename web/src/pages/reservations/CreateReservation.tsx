@@ -23,17 +23,16 @@ export function CreateReservation({ label, nodes }: Props) {
   const [form, setForm] = useState(() => emptyForm(nodes));
   const navigate = useNavigate();
   const set = (change: Partial<ReservationForm>) => setForm({ ...form, ...change });
-  const request = useRequest(form, async (typed, { dryRun, key }: Doing): Promise<Reservation | null> => {
+  const request = useRequest(form, async (typed, { dryRun, key, reason }: Doing): Promise<Reservation | null> => {
     if (dryRun && lackingIn(typed)) return null;
     const params = { query: { dry_run: dryRun }, header: { "Idempotency-Key": key } };
-    return unwrap(api.POST("/api/v1/reservations", { params, body: requestOf(typed) }));
+    return unwrap(api.POST("/api/v1/reservations", { params, body: { ...requestOf(typed), reason: reason ?? null } }));
   });
   return (
     <Deed
       label={label}
       title="Reserve nodes"
       role="operator"
-      withoutReason
       request={request}
       effect={(answer) => (answer ? <Effect of={answer} /> : <p className="muted">{lackingIn(form) ?? "The effect is being worked out …"}</p>)}
       onDone={(made) => {

@@ -11,6 +11,7 @@ import { ReservationMembers, ReservationPhase } from "../../parts/Reservation";
 import { Ago, Until } from "../../parts/Time";
 import { When } from "../../parts/When";
 import { CancelReservation } from "./CancelReservation";
+import { ReservationCost } from "./ReservationCost";
 
 /** Nodes that are shown at first; the map shows all. */
 const NODES_SHOWN = 40;
@@ -51,6 +52,12 @@ export function ReservationDetail({ reservation, onClose }: { reservation: Reser
           <dd>
             <ReservationMembers reservation={reservation} />
           </dd>
+          {reservation.reason && (
+            <>
+              <dt>Reason</dt>
+              <dd>{reservation.reason}</dd>
+            </>
+          )}
           <dt>Made</dt>
           <dd>
             by {reservation.made_by} <Ago at={reservation.made_at} />
@@ -70,6 +77,7 @@ export function ReservationDetail({ reservation, onClose }: { reservation: Reser
             </ul>
           </dd>
         </dl>
+        {reservation.cost && <ReservationCost cost={reservation.cost} />}
         <div className="row">
           <CancelReservation reservation={reservation} active={active} onDone={onClose} />
           <CopyAs command="headway reservation list" path={`/api/v1/reservations/${id}`} />

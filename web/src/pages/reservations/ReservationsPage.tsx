@@ -34,6 +34,7 @@ const WHOLE: readonly Column<Reservation>[] = [
   { id: "until", header: "Until", width: "136px", cell: (one) => <When at={one.until} />, sort: "until", from: "tablet" },
   NODES,
   { id: "for", header: "For", from: "desktop", cell: (one) => <span title={membersInWords(one)}>{membersInWords(one)}</span> },
+  { id: "reason", header: "Reason", from: "desktop", cell: (one) => <span title={one.reason ?? undefined}>{one.reason ?? "–"}</span> },
   { id: "by", header: "Made by", width: "120px", from: "desktop", cell: (one) => <Middle text={one.made_by} />, sort: "by" },
 ];
 /** Columns of the list beside an open reservation: its panel shows the rest. */
