@@ -70,8 +70,8 @@ pub use history::{
     Series, SeriesPoint, SliceRecord,
 };
 pub use job::{
-    CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, GpuTime, Job, JobDetail, JobList,
-    JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Unreachable, Waiting,
+    CheckpointSummary, Configuration, Curve, CurvePoint, Displacement, Displacer, Fallback, GpuTime, Job, JobDetail,
+    JobList, JobTotals, LastChange, LastFailure, Layout, NoiseReports, Pin, RunnerUp, Unreachable, Waiting,
 };
 pub use login::{
     CodeLoginRequest, DeviceLogin, DeviceLoginReply, DeviceLoginRequest, Identity, IdentityRequest, LoginProvider,

@@ -35,7 +35,7 @@ use crate::planning::{LastRound, Planning};
 use crate::secrets::Courier;
 use crate::store::{KnownServer, Store, StoreError, answered};
 pub use asker::Asker;
-pub use inbox::RegistrationSender;
+pub use inbox::{Arrival, RegistrationSender};
 use inbox::{Inbox, InboxSenders};
 pub use standby::{Standing, StandsBy};
 

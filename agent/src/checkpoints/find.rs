@@ -24,7 +24,12 @@ const LIST: &str = r#"
 find . -mindepth 2 -maxdepth 2 -type d -path './g[0-9]*/step-*' -print0
 "#;
 
-/// A complete checkpoint of the job.
+/// The manifest of a complete checkpoint.
+const MANIFEST: &str = "manifest.json";
+/// What a manifest is called from the moment in which the removal of its checkpoint begins (`prune.rs`).
+pub(super) const REMOVED_MANIFEST: &str = "manifest.json.removed";
+
+/// A checkpoint of the job: complete, or with a removal that has begun.
 pub(super) struct Found {
     pub(super) path: PathBuf,
     pub(super) manifest: Manifest,
@@ -59,20 +64,42 @@ fn name_of(generation: Generation, step: u64) -> String {
     format!("{generation}/step-{step:09}")
 }
 
-/// Returns the complete checkpoints of the job. A directory without a manifest that can be read, or with one of another
-/// job or step, is none.
-pub(super) async fn find_checkpoints(prefix: &[String], directory: &Path, job: JobId) -> Result<Vec<Found>, String> {
-    let view = View(prefix.to_vec());
-    let mut found = Vec::new();
-    for name in split_names(&run_in(prefix, LIST, directory, None, &[]).await?) {
+/// Checkpoints of a job on disk.
+#[derive(Default)]
+pub(super) struct OnDisk {
+    pub(super) complete: Vec<Found>,
+    /// Checkpoints whose removal began and was cut short.
+    pub(super) half_removed: Vec<Found>,
+}
+
+/// Returns the checkpoints of the job. A directory without a manifest that can be read, or with one of another job or
+/// step, is none.
+pub(super) async fn find_checkpoints(prefix: &[String], directory: &Path, job: JobId) -> Result<OnDisk, String> {
+    let mut on_disk = OnDisk::default();
+    for name in split_names(&run_in(prefix, LIST, directory, &[], &[]).await?) {
         let path = directory.join(name.trim_start_matches("./"));
-        let Ok(text) = view.read(&path.join("manifest.json")).await else { continue };
-        let Ok(manifest) = serde_json::from_slice::<Manifest>(&text) else { continue };
-        if manifest.job == job && path == directory.join(name_of(manifest.generation, manifest.step)) {
-            found.push(Found { path, manifest, manifest_sha256: hex::encode(Sha256::digest(&text)) });
+        if let Some(complete) = read_checkpoint(prefix, directory, job, &path, MANIFEST).await {
+            on_disk.complete.push(complete);
+        } else if let Some(half) = read_checkpoint(prefix, directory, job, &path, REMOVED_MANIFEST).await {
+            on_disk.half_removed.push(half);
         }
     }
-    Ok(found)
+    Ok(on_disk)
+}
+
+/// Returns the checkpoint of the job at a path, by its manifest.
+async fn read_checkpoint(
+    prefix: &[String],
+    directory: &Path,
+    job: JobId,
+    path: &Path,
+    manifest: &str,
+) -> Option<Found> {
+    let text = View(prefix.to_vec()).read(&path.join(manifest)).await.ok()?;
+    let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+    let is_own = manifest.job == job && path == directory.join(name_of(manifest.generation, manifest.step));
+    let manifest_sha256 = hex::encode(Sha256::digest(&text));
+    is_own.then(|| Found { path: path.to_owned(), manifest, manifest_sha256 })
 }
 
 /// Returns the newest checkpoint of the job whose files are all there, as far as their sizes tell.
@@ -82,7 +109,7 @@ pub(super) async fn find_newest_whole(
     job: JobId,
 ) -> Result<Option<CheckpointRef>, String> {
     let view = View(prefix.to_vec());
-    let mut found = find_checkpoints(prefix, directory, job).await?;
+    let mut found = find_checkpoints(prefix, directory, job).await?.complete;
     found.sort_by_key(|one| Reverse(one.recency()));
     for offer in found.iter().filter_map(Found::to_offer) {
         let home = directory.join(offer.generation.to_string());
@@ -105,10 +132,10 @@ pub(super) async fn run_in(
     prefix: &[String],
     script: &str,
     directory: &Path,
-    argument: Option<&str>,
+    arguments: &[&str],
     input: &[u8],
 ) -> Result<Vec<u8>, String> {
-    let arguments: Vec<&OsStr> = [directory.as_os_str()].into_iter().chain(argument.map(OsStr::new)).collect();
+    let arguments: Vec<&OsStr> = [directory.as_os_str()].into_iter().chain(arguments.iter().map(OsStr::new)).collect();
     let output = run_script(prefix, script, &arguments, input, PATIENCE).await;
     let output = output.map_err(|why| format!("looking at {}: {why}", directory.display()))?;
     if output.status.success() {

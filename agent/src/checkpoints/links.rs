@@ -25,7 +25,7 @@ pub(super) struct Link {
 
 /// Returns the links that lead to something in the job's directory.
 pub(super) async fn find_links(prefix: &[String], directory: &Path) -> Result<Vec<Link>, String> {
-    let text = run_in(prefix, LINKS, directory, None, &[]).await?;
+    let text = run_in(prefix, LINKS, directory, &[], &[]).await?;
     let mut paths = text.split(|byte| *byte == 0).map(|path| Path::new(OsStr::from_bytes(path)));
     let real = paths.next().unwrap_or(directory);
     let mut links = Vec::new();

@@ -1,8 +1,11 @@
 //! Removes a job's older checkpoints (`training.checkpoint.keep`; docs/decisions/0025-pruned-checkpoints.md). The
 //! scheduler names the checkpoint that it has committed. What else there is, the disk says (`find.rs`). The newest ones
 //! up to the committed one stay, the one that the attempt has resumed from, and those that symbolic links in the job's
-//! directory lead to (`links.rs`). Of the others only the files that their manifests name are removed, the manifest
-//! last, and then the directories that are empty.
+//! directory lead to (`links.rs`). Of the others only the files that their manifests name are removed, and then the
+//! directories that are empty.
+//!
+//! A removal renames the manifest before it removes a file, so that a checkpoint with a manifest is complete whenever
+//! the agent is killed. The renamed manifest goes last: by it the next removal finishes one that was cut short.
 //!
 //! It must never remove the committed checkpoint, a newer one, one that a rank of this attempt may still read, or what
 //! no manifest of this job names. Where the committed one is not found as it was committed, nothing is removed.
@@ -16,19 +19,24 @@ use std::sync::Arc;
 use headway_types::{CheckpointRef, LaunchOrder};
 use tokio::sync::Mutex;
 
-use super::find::{Found, find_checkpoints, run_in, split_names};
+use super::find::{Found, OnDisk, REMOVED_MANIFEST, find_checkpoints, run_in, split_names};
 use super::links::{find_links, keep_linked};
 use crate::site::Site;
 
 /// Lists what is in the checkpoint `$1` and no directory; no link is followed.
 const CONTENT: &str = r#"cd -P -- "$1" && find . ! -type d -print0"#;
-/// Removes the files whose names come in from the checkpoint `$1`, then its manifest, then each directory that is
-/// empty, the generation's included. Nothing is removed where the manifest is not the one with the SHA-256 `$2`: a
-/// script may have put another checkpoint there since.
+/// Removes the files whose names come in from the checkpoint `$1`, then each directory that is empty, the generation's
+/// included. First it renames the manifest to `$3`, unless a removal that was cut short has done so. Nothing is removed
+/// where the manifest is not the one with the SHA-256 `$2`: a script may have put another checkpoint there since.
 const REMOVE: &str = r#"
-cd -P -- "$1" && now=$(sha256sum manifest.json) || exit 1
+cd -P -- "$1" || exit 1
+manifest=manifest.json
+[ -e manifest.json ] || manifest=$3
+now=$(sha256sum "$manifest") || exit 1
 [ "${now%% *}" = "$2" ] || { echo 'another checkpoint has come in its place' >&2; exit 1; }
-xargs -0 rm -f -- && rm -f -- manifest.json || exit 1
+[ "$manifest" = "$3" ] || mv -fT -- manifest.json "$3" || exit 1
+sync -- . 2>/dev/null
+xargs -0 rm -f -- && rm -f -- "$3" || exit 1
 find . -mindepth 1 -depth -type d -exec rmdir -- {} + 2>/dev/null
 cd / && rmdir -- "$1" "${1%/*}" 2>/dev/null
 exit 0
@@ -67,14 +75,14 @@ async fn remove_older(
     }
     let user = site.user_of_started(&order.owner).await.map_err(|fault| fault.message)?;
     let prefix = site.users.prefix(user.as_ref());
-    let found = find_checkpoints(&prefix, directory, order.job).await?;
-    let mut older = older_than_kept(found, committed, keep);
+    let OnDisk { complete, half_removed } = find_checkpoints(&prefix, directory, order.job).await?;
+    let Some(mut older) = older_than_kept(complete, committed, keep) else { return Ok(0) };
     older.retain(|one| !order.resume.as_ref().is_some_and(|resumed| one.is(resumed)));
     if !older.is_empty() {
         keep_linked(&mut older, &find_links(&prefix, directory).await?);
     }
     let (mut removed, mut failed) = (0, None);
-    for old in &older {
+    for old in older.iter().chain(&half_removed) {
         match remove_checkpoint(&prefix, old).await {
             Ok(()) => removed += 1,
             Err(why) => failed = failed.or(Some(why)),
@@ -83,27 +91,28 @@ async fn remove_older(
     failed.map_or(Ok(removed), Err)
 }
 
-/// Returns the checkpoints that are older than the newest `keep` up to the committed one; none where that is not there
+/// Returns the checkpoints that are older than the newest `keep` up to the committed one; `None` where that is not there
 /// as it was committed.
-fn older_than_kept(mut found: Vec<Found>, committed: &CheckpointRef, keep: NonZeroU32) -> Vec<Found> {
+fn older_than_kept(mut found: Vec<Found>, committed: &CheckpointRef, keep: NonZeroU32) -> Option<Vec<Found>> {
     if !found.iter().any(|one| one.is(committed)) {
-        return Vec::new();
+        return None;
     }
     found.retain(|one| !one.is(committed) && one.manifest.samples_seen <= committed.samples_seen);
     found.sort_by_key(|one| Reverse(one.recency()));
     let beside = keep.get() as usize - 1;
-    found.split_off(beside.min(found.len()))
+    Some(found.split_off(beside.min(found.len())))
 }
 
 async fn remove_checkpoint(prefix: &[String], old: &Found) -> Result<(), String> {
     let named: BTreeSet<String> = old.manifest.files.iter().map(|entry| format!("./{}", entry.name)).collect();
-    let there = run_in(prefix, CONTENT, &old.path, None, &[]).await?;
+    let there = run_in(prefix, CONTENT, &old.path, &[], &[]).await?;
     let mut files = Vec::new();
-    for name in split_names(&there).into_iter().filter(|name| named.contains(name) && name != "./manifest.json") {
+    let manifests = ["./manifest.json".to_owned(), format!("./{REMOVED_MANIFEST}")];
+    for name in split_names(&there).into_iter().filter(|name| named.contains(name) && !manifests.contains(name)) {
         files.extend_from_slice(name.as_bytes());
         files.push(0);
     }
-    run_in(prefix, REMOVE, &old.path, Some(&old.manifest_sha256), &files).await.map(drop)
+    run_in(prefix, REMOVE, &old.path, &[&old.manifest_sha256, REMOVED_MANIFEST], &files).await.map(drop)
 }
 
 #[cfg(test)]
@@ -150,17 +159,54 @@ mod tests {
         let [replaced, old] = [scratch.save(1, 10), scratch.save(1, 20)];
         let committed = scratch.save(2, 30);
         let prefix = scratch.site.users.prefix(None);
-        let found = find_checkpoints(&prefix, &scratch.job, scratch.order.job).await.unwrap();
+        let found = find_checkpoints(&prefix, &scratch.job, scratch.order.job).await.unwrap().complete;
         let newer = scratch.save(2, 40);
         fs::remove_dir_all(&replaced.path).unwrap();
         fs::rename(&newer.path, &replaced.path).unwrap();
         let keep = NonZeroU32::MIN;
-        for one in older_than_kept(found, &committed, keep) {
+        for one in older_than_kept(found, &committed, keep).unwrap() {
             let removed = remove_checkpoint(&prefix, &one).await;
             assert_eq!(removed.is_ok(), one.path == Path::new(&old.path), "{removed:?}");
         }
         assert!(exists(&replaced) && Path::new(&replaced.path).join("model.pt").exists(), "it is the newer one");
         assert!(!exists(&old) && exists(&committed));
+    }
+
+    /// Runs programs with another `rm`, which dies after it has removed the first file.
+    fn cut_short(dir: &Path) -> Vec<String> {
+        use std::os::unix::fs::PermissionsExt;
+        let rm = dir.join("rm");
+        fs::write(&rm, "#!/bin/sh\nPATH=/usr/bin:/bin\nrm -f -- \"$3\"\nexit 255\n").unwrap();
+        fs::set_permissions(&rm, fs::Permissions::from_mode(0o755)).unwrap();
+        vec!["env".to_owned(), format!("PATH={}:/usr/bin:/bin", dir.display())]
+    }
+
+    #[tokio::test]
+    async fn a_removal_that_is_cut_short_leaves_no_manifest_and_is_finished_by_the_next() {
+        let scratch = make_scratch();
+        let (old, committed) = (scratch.save(1, 10), scratch.save(2, 20));
+        let (programs, prefix) = (tempfile::tempdir().unwrap(), scratch.site.users.prefix(None));
+        let found = find_checkpoints(&prefix, &scratch.job, scratch.order.job).await.unwrap().complete;
+        let one = found.iter().find(|one| one.path == Path::new(&old.path)).unwrap();
+        remove_checkpoint(&cut_short(programs.path()), one).await.unwrap_err();
+        let files = ["model.pt", "parts/a b.pt"].map(|name| Path::new(&old.path).join(name).exists());
+        assert_ne!(files[0], files[1], "one of two files is gone");
+        assert!(!exists(&old), "it no longer passes for a checkpoint");
+        let another = CheckpointRef { manifest_sha256: "00".into(), ..committed.clone() };
+        assert_eq!(scratch.prune(&another, 9).await, Ok(0), "nothing is removed without the committed one");
+        assert_eq!(scratch.prune(&committed, 9).await, Ok(1), "it is finished, however many are kept");
+        assert!(!scratch.job.join("g1").exists() && exists(&committed));
+    }
+
+    #[tokio::test]
+    async fn a_checkpoint_that_was_saved_where_a_removal_was_cut_short_stays() {
+        let scratch = make_scratch();
+        let (old, committed) = (scratch.save(1, 10), scratch.save(2, 20));
+        let manifest = Path::new(&old.path).join("manifest.json");
+        fs::rename(&manifest, Path::new(&old.path).join(REMOVED_MANIFEST)).unwrap();
+        let saved = scratch.save(1, 10);
+        assert_eq!(scratch.prune(&committed, 2).await, Ok(0));
+        assert!(exists(&saved) && Path::new(&saved.path).join("model.pt").exists());
     }
 
     #[tokio::test]

@@ -72,7 +72,7 @@ pub struct AuditHead {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AuditBroken {
     pub id: i64,
-    /// `changed`, `missing`, `out_of_order`, `unsealed`, or of an anchor `pruned`.
+    /// `changed`, `missing`, `out_of_order`, `unsealed`, or of an anchor `unknown`: no such line is kept, and lines of its age may have been pruned.
     pub what: String,
     pub detail: String,
 }

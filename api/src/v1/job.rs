@@ -137,6 +137,9 @@ pub struct Job {
     /// How its processes last ended before their time.
     #[serde(default)]
     pub last_failure: Option<LastFailure>,
+    /// The newest start from an earlier point than its committed checkpoint, which was damaged or not read.
+    #[serde(default)]
+    pub last_fallback: Option<Fallback>,
     /// No start before this moment, after a failure.
     #[serde(default)]
     pub not_before: Option<DateTime<Utc>>,
@@ -251,6 +254,21 @@ pub struct Displacer {
     pub job_name: String,
     pub owner: String,
     pub gpus: u32,
+}
+
+/// A start from an earlier point than the committed checkpoint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Fallback {
+    pub at: DateTime<Utc>,
+    pub generation: u64,
+    /// Step that it went on from.
+    pub step: u64,
+    pub samples_seen: u64,
+    /// Step of the committed checkpoint.
+    pub committed_step: u64,
+    pub committed_path: String,
+    /// Samples that are trained again.
+    pub lost_samples: u64,
 }
 
 /// How the processes of a generation ended before their time, whoever's fault it was.

@@ -184,7 +184,8 @@ async fn export(
     let mut pieces = std::pin::pin!(client.export_audit(since, until, form).await?);
     let mut out = std::io::stdout().lock();
     while let Some(piece) = pieces.next().await {
-        out.write_all(&piece?)?;
+        let broke = |error| Failure::from(error).hint("what was written is not whole: begin the export anew");
+        out.write_all(&piece.map_err(broke)?)?;
     }
     Ok(out.flush()?)
 }

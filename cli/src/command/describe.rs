@@ -4,7 +4,7 @@
 use chrono::{DateTime, Utc};
 use clap::Args;
 use headway_api::client::Client;
-use headway_api::v1::{Delivery, Displacement, Job, JobDetail, LastFailure, Waiting};
+use headway_api::v1::{Delivery, Displacement, Fallback, Job, JobDetail, LastFailure, Waiting};
 use headway_api::yaml;
 use headway_goodput::summary::summarize_model;
 use headway_types::{JobStateKind, ModelShape};
@@ -189,6 +189,17 @@ fn run_as(page: &mut Page, job: &Job) {
     page.line("loss", lost.or(job.loss.map(|loss| format!("{loss:.4}"))));
 }
 
+/// Where a start went on that passed over the committed checkpoint.
+fn fallback(one: &Fallback, now: DateTime<Utc>) -> String {
+    format!(
+        "{} ago, to step {} in place of step {}: {} samples are trained again",
+        duration(seconds(now, one.at)),
+        one.step,
+        one.committed_step,
+        one.lost_samples
+    )
+}
+
 /// What befell it, and what that cost.
 fn history(page: &mut Page, job: &Job, now: DateTime<Utc>) {
     let counted = [
@@ -207,6 +218,7 @@ fn history(page: &mut Page, job: &Job, now: DateTime<Utc>) {
     job.displaced.iter().for_each(|one| page.line("displaced", displaced(one)));
     let failure = job.last_failure.as_ref();
     page.line("last failed", failure.map(|one| format!("{} ago, {}", duration(seconds(now, one.at)), one.message)));
+    page.line("fell back", job.last_fallback.as_ref().map(|one| fallback(one, now)));
     page.line("last change", job.last_change.as_ref().map(|change| change.reason.clone()));
     let saved = job.checkpoint.as_ref().map(|one| {
         let at = one.committed_at.map(|at| format!(", {} ago", duration(seconds(now, at))));

@@ -1,6 +1,7 @@
 //! What agents say. Reports of an older session than the node's newest are dropped here; reports of a generation
 //! that is not the job's newest teach nothing and commit nothing.
 
+mod fallback;
 mod inventory;
 pub(crate) mod pace;
 mod plausible;

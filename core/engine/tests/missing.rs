@@ -2,7 +2,8 @@
 
 use headway_engine::record::JobState;
 use headway_types::{
-    AgentCommand, CheckpointRef, Fault, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, Sequences,
+    AgentCommand, CheckpointRef, Fault, Generation, GroupOutcome, GroupPhase, JobId, LaunchOrder, NodeReport,
+    Sequences, StepReport,
 };
 
 use crate::harness::{Cluster, spec, training};
@@ -134,4 +135,50 @@ fn neither_an_older_checkpoint_is_taken_nor_one_that_cannot_be() {
         assert!(message.contains(why) && message.contains("/c/g1/640 is missing"), "{message}");
         assert_eq!(cluster.jobs[&job].checkpoint.as_ref().map(|one| one.samples_seen), Some(Sequences(640)));
     }
+}
+
+/// A job that has saved 640 samples and has started again under its second generation.
+fn restarted() -> (Cluster, JobId) {
+    let (mut cluster, job) = interrupted(1);
+    cluster.start(job);
+    (cluster, job)
+}
+
+#[test]
+fn a_start_that_passes_over_the_committed_checkpoint_is_told_and_kept_in_the_record() {
+    let (mut cluster, job) = restarted();
+    let batch = cluster.report_of(job, 0).configuration.global_batch.0;
+    cluster.steps(job, 160 + batch, None);
+    let fallback = cluster.jobs[&job].last_fallback.clone().expect("it is in the record");
+    assert_eq!((fallback.generation, fallback.step), (cluster.jobs[&job].generation, 160 / batch));
+    assert_eq!((fallback.samples_seen, fallback.lost()), (Sequences(160), Sequences(480)));
+    assert_eq!(fallback.named.path, "/c/g1/640");
+    assert_eq!(cluster.count("checkpoint.passed_over"), 1);
+
+    cluster.steps(job, 160 + 2 * batch, None);
+    assert_eq!(cluster.count("checkpoint.passed_over"), 1, "once a start");
+    assert_eq!(
+        cluster.jobs[&job].checkpoint.as_ref().unwrap().samples_seen,
+        Sequences(640),
+        "progress never goes back"
+    );
+}
+
+#[test]
+fn a_start_from_the_committed_checkpoint_is_no_fallback() {
+    let (mut cluster, job) = restarted();
+    let batch = cluster.report_of(job, 0).configuration.global_batch.0;
+    cluster.steps(job, 640 + batch, None);
+    assert_eq!((cluster.count("checkpoint.passed_over"), &cluster.jobs[&job].last_fallback), (0, &None));
+}
+
+#[test]
+fn a_script_that_counts_its_steps_anew_has_not_fallen_back() {
+    let (mut cluster, job) = restarted();
+    let report = cluster.report_of(job, 640);
+    let batch = report.configuration.global_batch;
+    let report = StepReport { step: 1, samples_seen: Sequences(640 + batch.0), ..report };
+    let node = cluster.nodes_of(job)[0];
+    cluster.report(node, NodeReport::Steps { report: Box::new(report) });
+    assert_eq!(cluster.jobs[&job].last_fallback, None);
 }

@@ -110,8 +110,8 @@ pub enum Fault {
     OutOfOrder,
     /// It was never sealed, and does not wait for it either.
     Unsealed,
-    /// It was older than lines are kept, so that nothing can be said of it.
-    Pruned,
+    /// Lines of its age were pruned: nobody can tell whether it was one of them.
+    Unknown,
 }
 
 /// The first row that is not as it was sealed.

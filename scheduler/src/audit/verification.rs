@@ -2,7 +2,7 @@
 
 use headway_types::Timestamp;
 
-use super::chain::{Anchor, Broken, Fault, Walk};
+use super::chain::{Anchor, Broken, Fault, Link, Walk};
 use crate::store::{AuditStart, Store, StoreError};
 
 /// Links that are read at once.
@@ -98,8 +98,10 @@ impl Store {
             None if start.is_some_and(|start| start.anchor == anchor) => None,
             None if start.is_some_and(|start| anchor.id < start.anchor.id) => Some(Broken::new(
                 anchor.id,
-                Fault::Pruned,
-                "the anchored row is too old to be kept (--audit-days): verify an export of it, or a younger anchor",
+                Fault::Unknown,
+                "no such row is kept, and rows with higher ids were pruned (--audit-days): an anchor has no date, so whether \
+                 the anchored row was pruned too, or there ever was one, cannot be told. Verify an export of it, or a \
+                 younger anchor; if the anchor is younger than a year, the beginning of the chain was cut off",
             )),
             Some(seal) => Some(Broken::new(
                 anchor.id,
@@ -122,9 +124,11 @@ impl Store {
     pub async fn prune_audit(&self, before: Timestamp, most: u32, now: Timestamp) -> Result<u64, StoreError> {
         let start = self.audit_start().await?;
         let mut walk = start.map_or(Walk::START, Walk::after);
-        let up_to = self.audit_links_before(before).await?.min(walk.position.saturating_add(u64::from(most)));
         let links = self.audit_links(walk.position, most).await?;
-        for link in links.iter().filter(|link| link.seal.position <= up_to) {
+        // Up to the first that is younger, whatever the times behind it.
+        let is_old = |link: &&Link| link.line.as_ref().is_none_or(|line| line.entry.done_at < before);
+        let mut up_to = None;
+        for link in links.iter().take_while(is_old) {
             if let Err(broken) = walk.step(link) {
                 tracing::error!(
                     id = broken.id,
@@ -133,17 +137,18 @@ impl Store {
                 );
                 return Ok(0);
             }
+            up_to = Some(link.seal.position);
         }
-        if up_to == 0 || start.is_some_and(|start| up_to <= start.position) {
-            return Ok(0);
+        match up_to {
+            Some(up_to) => self.remove_audit_lines(up_to, now).await,
+            None => Ok(0),
         }
-        self.remove_audit_lines(up_to, now).await
     }
 
-    /// The position after which rows are of this moment or later.
+    /// Returns the position after which all rows of this moment or later stand.
     pub async fn audit_since(&self, since: Option<Timestamp>) -> Result<u64, StoreError> {
         match since {
-            Some(since) => self.audit_links_before(since).await,
+            Some(since) => self.audit_position_before(since).await,
             None => Ok(0),
         }
     }

@@ -358,7 +358,7 @@ async fn a_submit_that_comes_after_two_thousand_registrations_is_answered_before
         let report = NodeReport::Registered { inventory, groups: vec![] };
         let event = Event::Agent { node: id, session: SessionId(number as u64), report };
         let registrations = running.registrations.clone();
-        registered.spawn(async move { registrations.register(event).await });
+        registered.spawn(async move { registrations.register(Arrival::New, event).await });
     }
     // All of them wait before the submit comes.
     tokio::task::yield_now().await;
@@ -389,7 +389,11 @@ async fn what_an_agent_reports_after_its_registration_is_heard_after_it() {
     let id = headway_types::IdSource::seeded(9).node(crate::support::START);
     let inventory = Box::new(node(id).inventory);
     let report = NodeReport::Registered { inventory, groups: vec![] };
-    running.registrations.register(Event::Agent { node: id, session: SessionId(1), report }).await.unwrap();
+    running
+        .registrations
+        .register(Arrival::New, Event::Agent { node: id, session: SessionId(1), report })
+        .await
+        .unwrap();
     let left = Event::AgentDisconnected { node: id, session: SessionId(1) };
     running.inbox.send(Input::event(left)).await.unwrap();
     let gone = async {

@@ -15,6 +15,7 @@ use super::{Admission, Peer};
 use crate::audit::Refusals;
 use crate::authority::{IdentityKind, Shown, speaks_for, wall};
 use crate::clock::Clock;
+use crate::driver::Arrival;
 use crate::metrics;
 use crate::store::{AuditEntry, Claims, Identity, Store, StoreError, Token, TokenHash, answered};
 use crate::wrong_tokens::WrongTokens;
@@ -178,15 +179,17 @@ impl Credentials {
         }
     }
 
-    /// Whether whoever was let in may register under this id and name; else why not.
+    /// Whether whoever was let in may register under this id and name, and whether the node is known; else why not.
     pub(super) async fn may_register(
         &self,
         admitted: &Admitted,
         inventory: &NodeInventory,
-    ) -> Result<Result<(), String>, StoreError> {
+    ) -> Result<Result<Arrival, String>, StoreError> {
         let (id, name) = (inventory.node.0, inventory.name.as_str());
+        let arrival_of = |claims: &Claims| if claims.registered.is_some() { Arrival::Return } else { Arrival::New };
         let Admitted::Certificate(shown) = admitted else {
-            return Ok(not_by_token(&answered(self.claims_of(id, name)).await?, id, name));
+            let claims = answered(self.claims_of(id, name)).await?;
+            return Ok(not_by_token(&claims, id, name).map(|()| arrival_of(&claims)));
         };
         let named = &shown.named;
         if !speaks_for(named, name) || (named.kind == IdentityKind::Node && named.id != id) {
@@ -196,6 +199,7 @@ impl Credentials {
             )));
         }
         let claims = answered(self.claims_of(id, name)).await?;
+        let arrival = arrival_of(&claims);
         let others = match named.kind {
             IdentityKind::Node => claims.name_holder.filter(|holder| *holder != id).is_some(),
             // What the fleet emulates is no node that has joined, and none that is known by another name.
@@ -213,7 +217,7 @@ impl Credentials {
             // The database is older than the certificate.
             answered(self.store.note_certificate(named, None, wall(), shown.expires_at)).await?;
         }
-        Ok(Ok(()))
+        Ok(Ok(arrival))
     }
 
     async fn admit_by_token<T>(&self, request: &Request<T>, peer: Option<&Peer>) -> Result<(TokenHash, Token), Status> {

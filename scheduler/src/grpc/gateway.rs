@@ -22,11 +22,11 @@ use wire::agent_gateway_server::{AgentGateway, AgentGatewayServer};
 
 use super::credentials::{Credentials, not_looked_up};
 use super::sessions::{NotOpened, Outgoing, Sessions};
-use super::turns::Turns;
+use super::turns::RegistrarTurns;
 use super::{Peer, Registrar};
 use crate::authority::{Authorities, Shown};
 use crate::clock::Clock;
-use crate::driver::{Input, RegistrationSender, Standing};
+use crate::driver::{Arrival, Input, RegistrationSender, Standing};
 use crate::store::{Store, within};
 use crate::{metrics, spans};
 
@@ -124,7 +124,7 @@ impl Gateway {
             clock: self.clock.clone(),
             sessions: self.sessions.clone(),
             credentials: self.credentials.clone(),
-            turns: Turns::for_joins(),
+            turns: RegistrarTurns::new(),
             authorities,
             refusals: self.credentials.refusals().clone(),
             standing: self.standing.clone(),
@@ -192,12 +192,15 @@ impl AgentGateway for Gateway {
             ));
         }
         let may = self.credentials.may_register(&admitted, &inventory).await.map_err(not_looked_up)?;
-        if let Err(why) = may {
-            let name = inventory.check().map_or_else(|_| node.to_string(), |()| inventory.name.clone());
-            self.tell_refused((node, name), &why, from).await;
-            let refused = SchedulerToAgent::Refused { reason: why, term: None };
-            return Ok(Response::new(Box::pin(tokio_stream::once(Ok((&refused).into())))));
-        }
+        let arrival = match may {
+            Ok(arrival) => arrival,
+            Err(why) => {
+                let name = inventory.check().map_or_else(|_| node.to_string(), |()| inventory.name.clone());
+                self.tell_refused((node, name), &why, from).await;
+                let refused = SchedulerToAgent::Refused { reason: why, term: None };
+                return Ok(Response::new(Box::pin(tokio_stream::once(Ok((&refused).into())))));
+            }
+        };
         let opened = match self.sessions.open(node, followed) {
             Ok(opened) => opened,
             Err(NotOpened::NoLeader) => return Err(Status::unavailable("the scheduler does not lead now")),
@@ -213,7 +216,7 @@ impl AgentGateway for Gateway {
         let credentials = self.credentials.clone();
         let over = async move { credentials.over(admitted, changes).await };
         let span = spans::agent_session(node, session);
-        let listening = self.clone().listen(node, session, report, incoming, opened.closed, over);
+        let listening = self.clone().listen((node, session), (arrival, report), incoming, opened.closed, over);
         let (credentials, refused) = (self.credentials.clone(), opened.refused);
         let listening = async move {
             listening.await;
@@ -299,9 +302,8 @@ impl Gateway {
     /// Forwards reports until the stream ends or the session is closed, then says so.
     async fn listen(
         self,
-        node: NodeId,
-        session: SessionId,
-        registered: NodeReport,
+        (node, session): (NodeId, SessionId),
+        (arrival, registered): (Arrival, NodeReport),
         incoming: Streaming<wire::AgentMessage>,
         closed: CancellationToken,
         over: impl Future<Output = String> + Send,
@@ -318,7 +320,7 @@ impl Gateway {
                 false
             }
             // The loop has ended if this fails, or the term has: then so has the session.
-            taken = self.registrations.register(event).instrument(span) => taken.is_ok(),
+            taken = self.registrations.register(arrival, event).instrument(span) => taken.is_ok(),
         };
         if is_registered {
             self.forward((node, session), incoming, closed, over).await;

@@ -16,7 +16,7 @@ use super::Peer;
 use super::credentials::Credentials;
 use super::gateway::not_leading;
 use super::sessions::Sessions;
-use super::turns::Turns;
+use super::turns::RegistrarTurns;
 use crate::audit::Refusals;
 use crate::authority::{Authorities, AuthoritiesError, IdentityKind, Issued, Named, Shown, SigningRequest, check_name};
 use crate::clock::Clock;
@@ -34,7 +34,7 @@ pub struct Registrar {
     pub(super) clock: Clock,
     pub(super) sessions: Sessions,
     pub(super) credentials: Credentials,
-    pub(super) turns: Turns,
+    pub(super) turns: RegistrarTurns,
     pub(super) authorities: Authorities,
     pub(super) refusals: Refusals,
     pub(super) standing: Standing,
@@ -74,7 +74,7 @@ impl Registrar {
         let (authority, now, until) = self.authorities.terms().map_err(|error| failed(&error))?;
         let hash = TokenHash::of(&token.secret);
         let deed = self.deed("join_node", asks, peer, AuditResult::Done);
-        let _turn = self.turns.take().await?;
+        let _turn = self.turns.joins.take().await?;
         match answered(self.store.join(&hash, asks, (&authority, now, until), deed)).await {
             Ok(Ok(named)) => Ok(named),
             Ok(Err(refusal)) => {
@@ -100,7 +100,7 @@ impl Registrar {
     }
 
     async fn renew(&self, shown: &Arc<Shown>, request: &SigningRequest) -> Result<Issued, Status> {
-        let _turn = self.turns.take().await?;
+        let _turn = self.turns.renewals.take().await?;
         self.credentials.stands_now(shown).await?;
         let issued = self.issue(request, &shown.named)?;
         let (authority, at) = (Some(issued.authority.as_str()), issued.issued_at);

@@ -1,6 +1,7 @@
-//! Turns at the database for nodes that join: however many come at once, few hold a connection at a time, so that people
-//! find some free. The others wait in the order in which they came. A node that would wait for longer than it has patience
-//! is told at once to come again, so that the server does no work for nodes that have given up.
+//! Turns at the database for nodes that join or renew their certificate: however many come at once, few hold a connection
+//! at a time, so that people find some free. The others wait in the order in which they came. A node that would wait for
+//! longer than it has patience is told at once to come again, so that the server does no work for nodes that have given
+//! up. Renewals have a line of their own: however many new nodes join, a certificate is renewed before it expires.
 
 use std::sync::Arc;
 
@@ -11,6 +12,15 @@ use tonic::Status;
 /// more at once would only hold connections. All who wait are served within the 15 seconds that `headway node join`
 /// waits.
 const JOINS: (usize, usize) = (2, 1_000);
+/// Certificates that are renewed at once, and that wait for it. Each is a row of its own.
+const RENEWALS: (usize, usize) = (1, 1_000);
+
+/// The two lines; cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct RegistrarTurns {
+    pub joins: Turns,
+    pub renewals: Turns,
+}
 
 /// A line of nodes; cheap to clone.
 #[derive(Clone, Debug)]
@@ -28,12 +38,13 @@ pub(super) struct Turn {
     _place: OwnedSemaphorePermit,
 }
 
-impl Turns {
-    /// Returns the line of nodes that join or renew their certificate.
-    pub fn for_joins() -> Self {
-        Self::new(JOINS.0, JOINS.1)
+impl RegistrarTurns {
+    pub fn new() -> Self {
+        Self { joins: Turns::new(JOINS.0, JOINS.1), renewals: Turns::new(RENEWALS.0, RENEWALS.1) }
     }
+}
 
+impl Turns {
     /// Serves so many at a time, and lets so many more wait.
     fn new(at_once: usize, waiting: usize) -> Self {
         Self { served: Arc::new(Semaphore::new(at_once)), places: Arc::new(Semaphore::new(at_once + waiting)) }
@@ -44,7 +55,7 @@ impl Turns {
         let place = match Arc::clone(&self.places).try_acquire_owned() {
             Ok(place) => place,
             Err(TryAcquireError::NoPermits | TryAcquireError::Closed) => {
-                return Err(Status::unavailable("many nodes join just now: try again in some seconds"));
+                return Err(Status::unavailable("many nodes come just now: try again in some seconds"));
             }
         };
         let served = Arc::clone(&self.served).acquire_owned().await;
@@ -61,6 +72,20 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_renewal_does_not_wait_for_nodes_that_join() {
+        let turns = RegistrarTurns::new();
+        let joining = [turns.joins.take().await.unwrap(), turns.joins.take().await.unwrap()];
+        let waiting = tokio::spawn({
+            let joins = turns.joins.clone();
+            async move { joins.take().await }
+        });
+        tokio::time::timeout(Duration::from_secs(10), turns.renewals.take()).await.unwrap().unwrap();
+        assert!(!waiting.is_finished());
+        drop(joining);
+        waiting.await.unwrap().unwrap();
+    }
 
     #[tokio::test]
     async fn few_are_served_at_once_some_wait_and_the_rest_are_told_to_come_again() {

@@ -145,7 +145,7 @@ pub struct ExportQuery {
     form: Option<String>,
 }
 
-/// All sealed lines, in the order of the chain, as they are read. A reply that breaks off is not whole.
+/// All sealed lines, in the order of the chain, as they are read. Between `since` and `until` no line is left out; some may be of other moments, since lines are sealed in the order of their commits. A reply that breaks off is not whole, as where lines were pruned before they were read: begin anew.
 #[utoipa::path(get, path = "/audit/export", tag = "auth", params(ExportQuery),
     responses((status = 200, content((v1::SealedAuditLine = "application/x-ndjson"), (String = "text/csv"))),
         (status = "4XX", body = v1::Problem, content_type = "application/problem+json")))]
@@ -157,23 +157,37 @@ pub async fn export_audit(
     let form = query.form.as_deref().map(str::parse::<Form>).transpose();
     let form = form.map_err(|_| Problem::bad_request("a form is jsonl or csv").field("form"))?.unwrap_or_default();
     let store = state.cluster.store().clone();
-    let after = store.audit_since(query.since.map(conversions::timestamp)).await?;
+    let begins_after = store.audit_start().await?.map_or(0, |start| start.position);
+    let after = store.audit_since(query.since.map(conversions::timestamp)).await?.max(begins_after);
     let until = match query.until {
-        Some(until) => store.audit_links_before(conversions::timestamp(until)).await?,
+        Some(until) => store.last_audit_position_before(conversions::timestamp(until), after).await?,
         None => store.audit_head().await?.map_or(0, |head| head.position),
     };
     let media = [(header::CONTENT_TYPE, HeaderValue::from_static(form.media()))];
     Ok((Extension(Live), media, Body::from_stream(written(store, form, after, until))).into_response())
 }
 
+/// Why an export breaks off.
+#[derive(Debug, thiserror::Error)]
+enum ExportError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("lines of the audit were pruned before this export had read them: begin anew")]
+    Pruned,
+}
+
 /// The links after a position up to another. Each piece is read once the one before was taken.
-fn written(store: Store, form: Form, after: u64, until: u64) -> impl Stream<Item = Result<Bytes, StoreError>> {
+fn written(store: Store, form: Form, after: u64, until: u64) -> impl Stream<Item = Result<Bytes, ExportError>> {
     async_stream::try_stream! {
         yield form.head().into();
         let mut after = after;
         while after < until {
             let most = u32::try_from(until - after).unwrap_or(PIECE).min(PIECE);
             let mut links = store.audit_links(after, most).await?;
+            if store.audit_start().await?.is_some_and(|start| start.position > after) {
+                tracing::warn!("an export of the audit breaks off: lines were pruned before it had read them");
+                Err(ExportError::Pruned)?;
+            }
             // Of a chain with gaps more may have been read.
             links.retain(|link| link.seal.position <= until);
             let Some(last) = links.last() else { break };

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
 use headway_types::{Seconds, Timestamp};
 
 use super::audit::{AuditLine, AuditRow};
@@ -184,31 +183,35 @@ impl Store {
         Ok(links.collect())
     }
 
-    /// How many links at the beginning of the chain are of before a moment. Rows stand nearly in the order of time, so it is looked for by halves.
-    pub async fn audit_links_before(&self, at: Timestamp) -> Result<u64, StoreError> {
+    /// Returns the position after which the lines of a moment and later stand. Lines are sealed in the order of their
+    /// commits and not of their times: some behind this position may be earlier, and none before it is later. Where
+    /// lines before the first of them are gone, these stand behind the position too, so that a verification finds it.
+    pub async fn audit_position_before(&self, at: Timestamp) -> Result<u64, StoreError> {
         let failed = || StoreError::during("looking for a moment in the audit");
-        let head = sqlx::query_scalar!("SELECT max(position) FROM audit_seals").fetch_one(&self.pool).await;
-        let (mut low, mut high) = (0, head.map_err(failed())?.map_or(0, unsigned));
-        while low < high {
-            let middle = low + (high - low).div_ceil(2);
-            let when = self.link_made_at(middle).await.map_err(failed())?;
-            if when.is_some_and(|when| when < time(at)) {
-                low = middle;
-            } else {
-                high = middle - 1;
-            }
-        }
-        Ok(low)
+        let first = sqlx::query_scalar!(
+            "SELECT min(s.position) FROM audit a JOIN audit_seals s ON s.audit_id = a.audit_id WHERE a.done_at >= $1",
+            time(at),
+        );
+        let first = first.fetch_one(&self.pool).await.map_err(failed())?.unwrap_or(i64::MAX);
+        let last_before = sqlx::query_scalar!(
+            "SELECT s.position FROM audit_seals s JOIN audit a ON a.audit_id = s.audit_id
+            WHERE s.position < $1 ORDER BY s.position DESC LIMIT 1",
+            first,
+        );
+        Ok(last_before.fetch_optional(&self.pool).await.map_err(failed())?.map_or(0, unsigned))
     }
 
-    /// When the row at a position, or the next where that one is gone, was done.
-    async fn link_made_at(&self, position: u64) -> Result<Option<DateTime<Utc>>, sqlx::Error> {
-        let found = sqlx::query_scalar!(
-            r#"SELECT COALESCE(a.done_at, s.sealed_at) AS "at!" FROM audit_seals s LEFT JOIN audit a ON a.audit_id = s.audit_id
-            WHERE s.position >= $1 ORDER BY s.position LIMIT 1"#,
-            integer(position),
+    /// Returns the position of the last line of before a moment, behind another position; that one where there is none.
+    /// Lines before it may be later.
+    pub async fn last_audit_position_before(&self, at: Timestamp, after: u64) -> Result<u64, StoreError> {
+        let last = sqlx::query_scalar!(
+            "SELECT max(s.position) FROM audit a JOIN audit_seals s ON s.audit_id = a.audit_id
+            WHERE a.done_at < $1 AND s.position > $2",
+            time(at),
+            integer(after),
         );
-        found.fetch_optional(&self.pool).await
+        let last = last.fetch_one(&self.pool).await.map_err(StoreError::during("looking for a moment in the audit"))?;
+        Ok(last.map_or(after, unsigned))
     }
 
     /// The first row after an id, and not beyond another where there is one, that is no link and waits to be none.

@@ -29,6 +29,7 @@ mod job_series;
 mod jobs;
 mod join_tokens;
 mod load;
+mod migrations;
 mod nodes;
 mod peer_lessons;
 mod plan_inputs;
@@ -307,7 +308,7 @@ impl Store {
             return found;
         }
         drop(connection);
-        MIGRATIONS.run(&self.writer).await.map_err(StoreError::Migrate)
+        migrations::run(&MIGRATIONS, &self.writer).await
     }
 
     /// Whether Postgres had room for the last write.

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::allocation::{Allocation, Displacer};
 use super::array::Element;
 use super::dependency::Dependency;
+use super::fallback::Fallback;
 use super::job_state::{JobState, StopCause, Wish};
 use super::pin::{Pin, Resize};
 use super::turn::Turn;
@@ -142,6 +143,9 @@ pub struct Job {
     /// How its processes last ended before their time.
     #[serde(default)]
     pub last_failure: Option<LastFailure>,
+    /// The newest start from an earlier point than its committed checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_fallback: Option<Fallback>,
     /// What changed last and why, in words.
     pub last_change: Option<LastChange>,
     /// Rises with every stored change; the ETag.
@@ -381,6 +385,7 @@ impl Job {
             batch_changes: 0,
             batch_changed_at: Vec::new(),
             last_failure: None,
+            last_fallback: None,
             last_change: None,
             version: 0,
         }

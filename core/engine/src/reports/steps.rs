@@ -35,6 +35,7 @@ impl Engine {
         };
         let (nodes, gpus) = (allocation.placement.nodes(), allocation.placement.gpus());
         let first = allocation.training_at.is_none();
+        let fallback = if first { self.fallback_of(&report) } else { None };
         let ordered = allocation.configuration.map(|at| at.layout);
         let in_hand = self.situation().taken_revision(allocation) >= allocation.revision;
         let class = self.facts.class_of(&allocation.placement);
@@ -93,6 +94,9 @@ impl Engine {
         self.notice_drift(job);
         if first {
             self.first_step(key, duration, before);
+        }
+        if let Some(fallback) = fallback {
+            self.note_fallback(node, job, fallback);
         }
         if reached && self.facts.jobs.get(&job).is_some_and(|job| matches!(job.state, JobState::Running { .. })) {
             self.stop(job, StopCause::TargetReached, "it has reached its target");

@@ -7,7 +7,7 @@ use headway_engine::LiveNumbers;
 use headway_engine::account::GpuTime;
 use headway_engine::efficiency;
 use headway_engine::event::{ElasticChange, JobChange};
-use headway_engine::record::{Allocation, Displacement, Displacer, Job, JobState, LastFailure};
+use headway_engine::record::{Allocation, Displacement, Displacer, Fallback, Job, JobState, LastFailure};
 use headway_engine::view::{JobView, View};
 use headway_types::spec::{Priority, Work};
 use headway_types::{GpuCount, Seconds, Timestamp, Tokens};
@@ -120,6 +120,7 @@ pub fn stored_job(of: &Job) -> v1::Job {
         lost_gpu_hours: of.spent.rework.0 / 3_600.0,
         displaced: of.displaced.iter().map(displacement).collect(),
         last_failure: of.last_failure.as_ref().map(last_failure),
+        last_fallback: of.last_fallback.as_ref().map(last_fallback),
         not_before: of.not_before.filter(|_| matches!(of.state, JobState::Queued { .. })).map(time),
         waiting: None,
         generation: of.generation.0,
@@ -268,6 +269,7 @@ pub fn outline(of: v1::Job) -> v1::Job {
         checkpoint: None,
         pin: None,
         last_failure: None,
+        last_fallback: None,
         displaced: vec![],
         waiting: of.waiting.map(waiting_outline),
         ..of
@@ -337,6 +339,18 @@ pub fn job_change(of: v1::JobPatch) -> Result<JobChange, Problem> {
             min_share: elastic.min_share,
         },
     })
+}
+
+fn last_fallback(of: &Fallback) -> v1::Fallback {
+    v1::Fallback {
+        at: time(of.at),
+        generation: of.generation.0,
+        step: of.step,
+        samples_seen: of.samples_seen.0,
+        committed_step: of.named.step,
+        committed_path: of.named.path.clone(),
+        lost_samples: of.lost().0,
+    }
 }
 
 pub fn last_failure(of: &LastFailure) -> v1::LastFailure {

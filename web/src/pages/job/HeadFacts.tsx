@@ -180,6 +180,14 @@ export function Notices({ job }: { job: JobDetail }) {
           </Link>
         </li>
       )}
+      {job.last_fallback && !ended && (
+        <li className="job-edge-warn" data-testid="job-fallback">
+          <strong>Went back</strong> <Ago at={job.last_fallback.at} /> to step {job.last_fallback.step}, not to its committed checkpoint of step {job.last_fallback.committed_step}: {job.last_fallback.lost_samples} samples are trained again.{" "}
+          <Link to="/jobs/$id" params={{ id: job.id }} search={{ tab: "logs", attempt: `g${job.last_fallback.generation}` }}>
+            Its output
+          </Link>
+        </li>
+      )}
       {displaced && !ended && (
         <li className="job-edge-plain">
           <strong>Gave up GPUs</strong> <Ago at={displaced.at} /> to{" "}
