@@ -16,9 +16,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Writes down what passed on a retry only (scripts/flaky.sh)."""
+    """Writes down what passed on a retry only (scripts/flaky.sh), and shows how it had failed: nothing else does."""
     flaky_list = os.environ.get("FLAKY_LIST")
-    retried = {report.nodeid for report in terminalreporter.stats.get("rerun", [])}
+    reruns = terminalreporter.stats.get("rerun", [])
+    for report in reruns:
+        terminalreporter.write_sep("_", f"failed, then tried again: {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
+    retried = {report.nodeid for report in reruns}
     failed = {report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])}
     if flaky_list and retried - failed:
         with Path(flaky_list).open("a") as file:
