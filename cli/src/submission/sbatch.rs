@@ -181,8 +181,7 @@ fn of_line(text: &str, line: usize, all: &mut Vec<Directive>) -> Result<(), Fail
                 Some((name, value)) => (name, Some(value.to_owned())),
                 None => (long, None),
             };
-            let known = OPTIONS.iter().find(|(known, ..)| *known == name);
-            let known = known.ok_or_else(|| unknown(&format!("--{name}"), name))?;
+            let known = named(name)?;
             (known.0, false, known.2, given)
         } else if let Some(short) = word.strip_prefix('-').and_then(|rest| rest.chars().next()) {
             let known = OPTIONS.iter().find(|(_, letter, _)| *letter == Some(short));
@@ -201,6 +200,19 @@ fn of_line(text: &str, line: usize, all: &mut Vec<Directive>) -> Result<(), Fail
         all.push(Directive { line, name, value });
     }
     Ok(())
+}
+
+/// The option of a long name, or of the beginning of one, which `sbatch` takes where no other begins so.
+fn named(name: &str) -> Result<&'static (&'static str, Option<char>, Takes), Failure> {
+    let begins: Vec<_> = OPTIONS.iter().filter(|(known, ..)| !name.is_empty() && known.starts_with(name)).collect();
+    match begins[..] {
+        [one] => Ok(one),
+        [] => Err(unknown(&format!("--{name}"), name)),
+        _ => begins.iter().copied().find(|(known, ..)| *known == name).ok_or_else(|| {
+            let known: Vec<String> = begins.iter().map(|(known, ..)| format!("--{known}")).collect();
+            Failure::new(Kind::Usage, format!("--{name} may be {}", known.join(" or ")))
+        }),
+    }
 }
 
 fn unknown(shown: &str, name: &str) -> Failure {
@@ -237,10 +249,18 @@ mod tests {
     }
 
     #[test]
+    fn the_beginning_of_a_name_is_an_option_where_no_other_begins_so() {
+        let all = read("#!/bin/sh\n#SBATCH --err=%j.err --nodes=2 --cpus-per-t 4\n");
+        let expected = [(2, "error", "%j.err"), (2, "nodes", "2"), (2, "cpus-per-task", "4")];
+        assert_eq!(all, expected.map(|(line, name, value)| (line, name, value.to_owned())));
+    }
+
+    #[test]
     fn what_sbatch_would_not_read_is_refused_with_its_line() {
         for (line, told) in [
             ("--job-nmae=a", "job.sh:2: --job-nmae is no option of sbatch\n  hint: did you mean --job-name?"),
             ("--nodes", "job.sh:2: --nodes needs a value"),
+            ("--node=a", "job.sh:2: --node may be --nodefile or --nodelist or --nodes"),
             ("--requeue=yes", "job.sh:2: --requeue takes no value, not \"yes\""),
             ("nodes=2", "job.sh:2: \"nodes=2\" is no option"),
             ("--comment='a", "job.sh:2: a quote is not closed"),

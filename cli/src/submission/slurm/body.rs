@@ -191,18 +191,21 @@ fn joined_lines(text: &str) -> Vec<(usize, String)> {
     joined
 }
 
-/// What a script relies on that is not there, with the way out. `array`: it is one.
+/// What a script relies on that Slurm alone gives, with the way out. Slurm's programs may be installed all the same. `array`: it is one.
 pub fn warnings(text: &str, array: bool) -> Vec<String> {
     const TASK: &str = "SLURM_ARRAY_TASK_ID";
     const MISSING: &[(&str, &str)] = &[
         (
             "srun",
-            "srun is not there: take it and its options away and leave the command; the script runs once on every node \
+            "srun knows nothing of this job: take it and its options away and leave the command; the script runs once on every node \
              already (once per GPU where it had a task for each)",
         ),
-        ("mpirun", "mpirun finds no hosts: the script runs once on every node; torchrun needs no launcher"),
-        ("scontrol", "scontrol is not there: MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK are set"),
-        ("sbatch", "sbatch is not there: `headway submit` works from within a job that has a token"),
+        ("mpirun", "mpirun is given no hosts: the script runs once on every node; torchrun needs no launcher"),
+        ("scontrol", "scontrol knows nothing of this job: MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK are set"),
+        (
+            "sbatch",
+            "sbatch submits to Slurm, if it is installed: `headway submit` works from within a job that has a token",
+        ),
         ("SLURM_JOB_NODELIST", "SLURM_JOB_NODELIST is not set: MASTER_ADDR is the first node's address"),
         ("SLURM_NODELIST", "SLURM_NODELIST is not set: MASTER_ADDR is the first node's address"),
         (
@@ -247,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_told_with_its_line() {
+    fn what_slurm_alone_gives_is_told_with_its_line() {
         let text = "#!/bin/bash\n# srun is mentioned\nmy-srun x\n  srun python a.py\nA=$(scontrol show hostnames)\n";
         let told = warnings(text, false);
-        assert!(told[0].starts_with("line 4: srun is not there"), "{told:?}");
-        assert!(told[1].starts_with("line 5: scontrol is not there"), "{told:?}");
+        assert!(told[0].starts_with("line 4: srun knows nothing of this job"), "{told:?}");
+        assert!(told[1].starts_with("line 5: scontrol knows nothing of this job"), "{told:?}");
         assert_eq!(told.len(), 2);
     }
 }
