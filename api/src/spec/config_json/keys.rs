@@ -39,6 +39,9 @@ const HARMLESS: &[&str] = &[
     "vision_config",
 ];
 
+/// Parts of names that tell of structure, whatever else the name holds.
+const ALWAYS_STRUCTURAL_PARTS: &[&str] = &["activated", "ffn_dim", "multi_query", "multiple_of"];
+
 /// Parts of names that are no structure, wherever they occur.
 const HARMLESS_PARTS: &[&str] = &[
     "_act",
@@ -158,6 +161,22 @@ const STRUCTURAL_PARTS: &[&str] = &[
 pub(super) fn looks_structural(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| name.contains(part));
-    let is_structural = name.starts_with("n_") || has(STRUCTURAL_PARTS);
-    !name.starts_with('_') && !HARMLESS.contains(&name.as_str()) && !has(HARMLESS_PARTS) && is_structural
+    let is_named = name.starts_with("n_") || name.starts_with("d_") || has(STRUCTURAL_PARTS);
+    let is_structural = has(ALWAYS_STRUCTURAL_PARTS) || (is_named && !has(HARMLESS_PARTS));
+    !name.starts_with('_') && !HARMLESS.contains(&name.as_str()) && is_structural
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_structure_is_not_hidden_by_a_harmless_part() {
+        for name in ["ffn_dim_multiplier", "num_activated_experts", "multi_query", "d_ff", "multiple_of"] {
+            assert!(looks_structural(name), "{name}");
+        }
+        for name in ["embedding_multiplier", "hidden_act", "activation_function", "rope_scaling"] {
+            assert!(!looks_structural(name), "{name}");
+        }
+    }
 }
