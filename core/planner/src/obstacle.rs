@@ -266,3 +266,23 @@ pub(crate) fn would_fit(
     }
     fits
 }
+
+#[cfg(test)]
+mod tests {
+    use headway_types::Seconds;
+
+    use super::*;
+    use crate::builder::{NOW, reservation};
+
+    #[test]
+    fn the_reason_of_a_reservation_is_told_if_it_is_short() {
+        let told = |reason: &str| {
+            let mut by = reservation("r9", &[1], NOW, NOW + Seconds(10_800.0));
+            by.reason = Some(reason.into());
+            Closed::new(&by).in_words(NOW)
+        };
+        assert_eq!(told("PSU swap"), "r9 (ends in 3.0 h: PSU swap)");
+        assert_eq!(told(&"word ".repeat(13)), "r9 (ends in 3.0 h)");
+        assert_eq!(told("two\nlines"), "r9 (ends in 3.0 h)");
+    }
+}

@@ -17,7 +17,6 @@ use crate::input::{Freedom, PlanInput, PlanJob, PlanNode, PlanWork};
 use crate::laws::sites::{labelled, of_project, row};
 use crate::policy::PowerCap;
 use crate::project::PlanProject;
-use crate::reservation::Reservation;
 use crate::site::Amount;
 use crate::{plan, verify};
 
@@ -165,32 +164,8 @@ fn what_is_free_is_scattered() {
 #[test]
 fn what_is_free_is_reserved() {
     let mut input = round(vec![node(1, "alpha", 4), node(2, "alpha", 4)], vec![rigid(1, 4), rigid(2, 4)]);
-    input.reservations = vec![Reservation {
-        name: "maintenance".into(),
-        reason: None,
-        nodes: [input.nodes[1].node].into(),
-        from: NOW,
-        until: NOW + Seconds(3_600.0),
-        projects: Default::default(),
-        users: Default::default(),
-        jobs: Default::default(),
-    }];
+    input.reservations = vec![reservation("maintenance", &[2], NOW, NOW + Seconds(3_600.0))];
     insta::assert_snapshot!(account(&input, waiting(&input)));
-}
-
-#[test]
-fn the_reason_of_a_reservation_is_told_if_it_is_short() {
-    let told = |reason: &str| {
-        let mut input = reserved_in(-1.0, vec![rigid(1, 4)]);
-        input.reservations[0].reason = Some(reason.into());
-        account(&input, 1)
-    };
-    let short = told("PSU swap");
-    assert!(short.contains("all nodes it could use are reserved: r9 (ends in 3.0 h: PSU swap)"), "{short}");
-    for unfit in ["word ".repeat(13), "two\nlines".to_owned()] {
-        let without = told(&unfit);
-        assert!(without.contains("all nodes it could use are reserved: r9 (ends in 3.0 h)"), "{without}");
-    }
 }
 
 /// A node of four GPUs that is reserved in so many hours.
