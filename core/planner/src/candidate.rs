@@ -37,8 +37,8 @@ pub(crate) struct Candidate {
     /// Standstill including work redone.
     pub cost: Seconds,
     pub uses: Vec<Use>,
-    /// Whether it still holds its GPUs after the moment that the round promises to somebody else.
-    pub outlasts: bool,
+    /// Whether the job still holds these GPUs after the moment that the round promises to another job.
+    pub outlasts_promise: bool,
     pub value: Quanta,
 }
 

@@ -145,9 +145,9 @@ impl<'a> Account<'a> {
         self.best(job, |other| other.value > chosen.value && other.gpus > chosen.gpus)
     }
 
-    /// Whether a placement of the candidate exists in what the plan leaves, beside what is kept where it outlasts that.
-    fn has_place(&self, job: usize, candidate: &Candidate, outlasts: bool) -> bool {
-        let seeker = Seeker { job: self.options[job].job, current: &[], outlasts };
+    /// Whether the plan leaves a place for the candidate. Kept nodes are none for a job that outlasts the promise.
+    fn has_place(&self, job: usize, candidate: &Candidate, outlasts_promise: bool) -> bool {
+        let seeker = Seeker { job: self.options[job].job, current: &[], outlasts_promise };
         candidate.shape.is_some_and(|shape| self.rest().find(shape, seeker).is_some())
     }
 
@@ -156,12 +156,12 @@ impl<'a> Account<'a> {
         self.rest.get_or_init(|| {
             let mut rest = Free::new(self.round.cluster);
             if let Some(promise) = &self.round.promise {
-                rest.keep(&promise.nodes);
+                rest.keep_nodes(&promise.nodes);
             }
             for (job, placement) in self.decision.placements.iter().enumerate() {
                 if let Some(placement) = placement {
                     let slots = self.round.cluster.known_slots(placement);
-                    rest.take(self.options[job].job, &slots, self.chosen(job).outlasts);
+                    rest.take(self.options[job].job, &slots, self.chosen(job).outlasts_promise);
                 }
             }
             rest

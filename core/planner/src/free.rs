@@ -16,8 +16,8 @@ pub(crate) struct Seeker<'a> {
     pub job: &'a PlanJob,
     /// Usable slots it holds now.
     pub current: &'a [Slot],
-    /// Whether it would still be there at the promised moment.
-    pub outlasts: bool,
+    /// Whether the job would still be there at the promised moment.
+    pub outlasts_promise: bool,
 }
 
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub(crate) struct Free<'c> {
     hosts: Vec<Host>,
     /// What rows of the site that divide a class leave; less than nothing where what stays is beyond them.
     site: BTreeMap<usize, i64>,
-    /// Of nodes that are kept for a job, the GPUs that are left to who outlasts the promised moment.
+    /// GPUs of each kept node that are left to jobs that outlast the promised moment.
     kept: BTreeMap<usize, i64>,
 }
 
@@ -83,21 +83,21 @@ impl<'c> Free<'c> {
         Self { cluster, free, count, by_count, hosts, site, kept: BTreeMap::new() }
     }
 
-    /// Keeps so many GPUs of each node from who outlasts the promised moment.
-    pub fn keep(&mut self, nodes: &BTreeMap<usize, u32>) {
+    /// Keeps so many GPUs of each node from jobs that outlast the promised moment.
+    pub fn keep_nodes(&mut self, nodes: &BTreeMap<usize, u32>) {
         let left = |(&node, &kept): (&usize, &u32)| (node, i64::from(self.cluster.open_on(node)) - i64::from(kept));
         self.kept = nodes.iter().map(left).collect();
     }
 
-    pub fn take(&mut self, job: &PlanJob, slots: &[Slot], outlasts: bool) {
-        self.exchange(job, slots, outlasts, false);
+    pub fn take(&mut self, job: &PlanJob, slots: &[Slot], outlasts_promise: bool) {
+        self.exchange(job, slots, outlasts_promise, false);
     }
 
-    pub fn give_back(&mut self, job: &PlanJob, slots: &[Slot], outlasts: bool) {
-        self.exchange(job, slots, outlasts, true);
+    pub fn give_back(&mut self, job: &PlanJob, slots: &[Slot], outlasts_promise: bool) {
+        self.exchange(job, slots, outlasts_promise, true);
     }
 
-    fn exchange(&mut self, job: &PlanJob, slots: &[Slot], outlasts: bool, back: bool) {
+    fn exchange(&mut self, job: &PlanJob, slots: &[Slot], outlasts_promise: bool, back: bool) {
         let mut nodes = BTreeMap::<usize, u32>::new();
         for slot in slots.iter().filter(|slot| !self.cluster.nodes[slot.node].draining) {
             if self.free[slot.node][slot.position] != back {
@@ -114,7 +114,7 @@ impl<'c> Free<'c> {
             self.hosts[node].exchange(job.needs.per_node, back);
             let taken = if back { -i64::from(gpus) } else { i64::from(gpus) };
             self.count_for_site(job, node, taken);
-            if outlasts {
+            if outlasts_promise {
                 self.kept.entry(node).and_modify(|left| *left -= taken);
             }
         }
@@ -153,7 +153,7 @@ impl<'c> Free<'c> {
         !slots.is_empty()
             && slots.iter().all(|slot| self.free[slot.node][slot.position])
             && site.dividing_rows_of(job).iter().all(fits)
-            && nodes.into_iter().all(|(node, gpus)| !self.is_kept_from(seeker.outlasts, node, gpus))
+            && nodes.into_iter().all(|(node, gpus)| !self.is_kept_from(seeker.outlasts_promise, node, gpus))
     }
 
     pub fn count(&self, node: usize) -> u32 {
@@ -170,11 +170,12 @@ impl<'c> Free<'c> {
         self.hosts[node].lacks(job.needs.per_node).next().is_none()
             && job.needs.admit(&self.cluster.nodes[node])
             && self.rows_against(job, node, gpus).next().is_none()
-            && !self.is_kept_from(seeker.outlasts, node, gpus)
+            && !self.is_kept_from(seeker.outlasts_promise, node, gpus)
     }
 
-    fn is_kept_from(&self, outlasts: bool, node: usize, gpus: u32) -> bool {
-        outlasts && self.kept.get(&node).is_some_and(|left| i64::from(gpus) > *left)
+    /// Whether the promise leaves a job that outlasts it fewer GPUs of a node.
+    fn is_kept_from(&self, outlasts_promise: bool, node: usize, gpus: u32) -> bool {
+        outlasts_promise && self.kept.get(&node).is_some_and(|left| i64::from(gpus) > *left)
     }
 
     /// Rows of the site that do not leave the job so many GPUs on a node.

@@ -102,7 +102,7 @@ fn sizes(round: &Round<'_>, plan: &Plan, job: &PlanJob, curves: &mut CurveCache)
             }
         }
     }
-    let seeker = Seeker { job, current: &[], outlasts: false };
+    let seeker = Seeker { job, current: &[], outlasts_promise: false };
     let placed = shapes.iter().filter(|shape| runs.contains(&shape.gpus) && free.find(**shape, seeker).is_some());
     let placed: Vec<_> = placed.collect();
     let room: BTreeSet<GpuCount> = placed.iter().map(|shape| shape.gpus).collect();

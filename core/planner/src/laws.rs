@@ -55,8 +55,7 @@ impl Rights {
         let (cluster, tree) = (Cluster::new(input), Tree::new(&input.projects));
         let mut round = Round::new(input, &cluster, &tree);
         let mut options = options(&round);
-        round.due_after = due::waits_until_due(&round, &options);
-        promise::make(&mut round, &mut options);
+        promise::promise_room(&mut round, &mut options);
         let promised = round.promise.as_ref().map(|promise| (input.jobs[promise.job].job, promise.after));
         Self { due_after: round.due_after, promised }
     }

@@ -111,7 +111,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: false,
             cost: Seconds(0.0),
             uses: self.round.rows.of_nothing(self.leaving_is_a_move()),
-            outlasts: false,
+            outlasts_promise: false,
             value: Quanta::of(-self.stop_penalty() - self.stop_cost()),
         }
     }
@@ -187,7 +187,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: true,
             cost,
             uses: self.round.rows.of_placement(self.job, &current.placement, self.present_watts()),
-            outlasts: false,
+            outlasts_promise: false,
             value: Quanta::of(self.worth(&prediction, cost, self.held())),
         };
         Some((candidate, change))
@@ -325,7 +325,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             stays: false,
             cost,
             uses: self.round.rows.of_shape(self.job, shape, way.watts_per_gpu, self.leaving_is_a_move()),
-            outlasts: false,
+            outlasts_promise: false,
             value: Quanta::of(worth),
         }
     }

@@ -5,7 +5,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use headway_types::{NodeSlice, Placement};
+use headway_types::{GpuCount, NodeSlice, Placement};
 
 use crate::candidate::{Candidate, Options};
 use crate::cluster::{Cluster, Shape, Slot};
@@ -54,7 +54,7 @@ pub(crate) fn place(
         let candidate = placing.candidate(job);
         let keeps = !evicted.contains(&job) && placing.keeps_shape(job, candidate);
         if let Some(current) = of.job.current.as_ref().filter(|_| candidate.stays || keeps) {
-            placing.hold(job, &current.placement);
+            placing.hold_placement(job, &current.placement);
         } else {
             open.extend(candidate.shape.map(|shape| (job, shape)));
         }
@@ -71,13 +71,13 @@ pub(crate) fn place(
 }
 
 impl<'a, 'r> Placing<'a, 'r> {
-    /// Where everybody is now.
-    pub fn present(round: &'r Round<'a>, options: &'r [Options<'a>]) -> Self {
+    /// Places every job where it is now.
+    pub fn from_present(round: &'r Round<'a>, options: &'r [Options<'a>]) -> Self {
         let choice: Vec<usize> = options.iter().map(|of| of.incumbent).collect();
         let mut placing = Self::new(round, options, &round.rows.capacity, &choice);
         for (job, of) in options.iter().enumerate() {
             if let Some(current) = of.job.current.as_ref().filter(|_| placing.candidate(job).stays) {
-                placing.hold(job, &current.placement);
+                placing.hold_placement(job, &current.placement);
             }
         }
         placing
@@ -99,7 +99,7 @@ impl<'a, 'r> Placing<'a, 'r> {
         }
         let (mut free, slots) = (Free::new(round.cluster), vec![Vec::new(); options.len()]);
         if let Some(promise) = &round.promise {
-            free.keep(&promise.nodes);
+            free.keep_nodes(&promise.nodes);
         }
         Self { round, options, capacity, free, choice: choice.to_vec(), used, slots, current }
     }
@@ -108,68 +108,77 @@ impl<'a, 'r> Placing<'a, 'r> {
         &self.options[job].candidates[self.choice[job]]
     }
 
-    /// For one of a job's candidates.
+    /// Returns the seeker of one of a job's candidates.
     pub fn seeker(&self, job: usize, candidate: &Candidate) -> Seeker<'_> {
-        Seeker { job: self.options[job].job, current: &self.current[job], outlasts: candidate.outlasts }
+        Seeker { job: self.options[job].job, current: &self.current[job], outlasts_promise: candidate.outlasts_promise }
     }
 
-    /// Where a job's candidate finds room; `None` also where it has no shape.
+    /// Returns slots for a job's candidate; `None` also if it has no shape.
     pub fn find(&self, job: usize, candidate: &Candidate) -> Option<Vec<Slot>> {
         self.free.find(candidate.shape?, self.seeker(job, candidate))
     }
 
-    /// Gives slots to a job, as its present choice has them.
+    /// Gives slots to a job under its present choice.
     pub fn put(&mut self, job: usize, slots: Vec<Slot>) {
-        self.free.take(self.options[job].job, &slots, self.candidate(job).outlasts);
+        self.free.take(self.options[job].job, &slots, self.candidate(job).outlasts_promise);
         self.slots[job] = slots;
     }
 
-    /// Takes its slots from a job, which has to have the choice with which it got them.
+    /// Takes its slots from a job, which must still have the choice under which it got them.
     pub fn lift(&mut self, job: usize) -> Vec<Slot> {
         let slots = std::mem::take(&mut self.slots[job]);
-        self.free.give_back(self.options[job].job, &slots, self.candidate(job).outlasts);
+        self.free.give_back(self.options[job].job, &slots, self.candidate(job).outlasts_promise);
         slots
     }
 
-    /// What a job keeps, those of its GPUs that are not usable included.
-    fn hold(&mut self, job: usize, placement: &Placement) {
+    /// Lets a job keep its placement, unusable GPUs included.
+    fn hold_placement(&mut self, job: usize, placement: &Placement) {
         let slots = self.round.cluster.known_slots(placement);
         self.free.take_unusable(self.options[job].job, placement, &slots);
         self.put(job, slots);
     }
 
-    /// Gives jobs other candidates if all of them find room so; changes nothing if not.
-    pub fn change(&mut self, to: &[(usize, usize)]) -> bool {
+    /// Gives jobs other candidates if all of them find room. Changes nothing if not.
+    pub fn change_candidates(&mut self, to: &[(usize, usize)]) -> bool {
         let mut before = Vec::new();
         for &(job, at) in to {
             before.push((job, self.choice[job], self.lift(job)));
             self.choose(job, at);
         }
         let mut order: Vec<usize> = to.iter().map(|(job, _)| *job).collect();
-        order.sort_by_key(|&job| {
-            let shape = self.candidate(job).shape;
-            (Reverse(shape.map(|shape| (shape.per_node(), shape.nodes))), self.options[job].job.job)
-        });
-        let is_placed = |placing: &mut Self, job: usize| {
-            let candidate = placing.candidate(job);
-            let found = if candidate.stays {
-                placing.free.all(placing.seeker(job, candidate)).then(|| placing.current[job].clone())
-            } else {
-                placing.find(job, candidate)
-            };
-            let is_placed = found.is_some() || candidate.gpus.0 == 0;
-            found.into_iter().for_each(|slots| placing.put(job, slots));
-            is_placed
-        };
-        if order.into_iter().all(|job| is_placed(self, job)) {
+        order.sort_by_key(|&job| self.placing_order(job));
+        if order.into_iter().all(|job| self.place_choice(job)) {
             return true;
         }
-        to.iter().for_each(|(job, _)| drop(self.lift(*job)));
+        for &(job, _) in to {
+            self.lift(job);
+        }
         for (job, at, slots) in before {
             self.choose(job, at);
             self.put(job, slots);
         }
         false
+    }
+
+    /// Places a job's choice if there is room for it.
+    fn place_choice(&mut self, job: usize) -> bool {
+        let candidate = self.candidate(job);
+        if candidate.gpus == GpuCount(0) {
+            return true;
+        }
+        let held = candidate.stays && self.free.all(self.seeker(job, candidate));
+        let slots = if held { Some(self.current[job].clone()) } else { self.find(job, candidate) };
+        let has_room = slots.is_some();
+        if let Some(slots) = slots {
+            self.put(job, slots);
+        }
+        has_room
+    }
+
+    /// Large slices come first: the rest is then small enough for the small ones.
+    fn placing_order(&self, job: usize) -> impl Ord + use<> {
+        let slices = self.candidate(job).shape.map(|shape| (shape.per_node(), shape.nodes));
+        (Reverse(slices), self.options[job].job.job)
     }
 
     pub fn choose(&mut self, job: usize, candidate: usize) {
@@ -199,12 +208,10 @@ impl<'a, 'r> Placing<'a, 'r> {
         row.map_or(i64::MAX, |row| self.capacity[row] - self.used[row])
     }
 
-    /// Large slices first: what is left then is small enough for the small ones. Who gives way to others comes after
-    /// them, or it would go back to where it was. Returns the first job without room.
+    /// Places jobs whose choice is open. Jobs that give way to others come last, or they would go back to where they were.
+    /// Returns the first job without room.
     fn place_open(&mut self, mut open: Vec<(usize, Shape)>, evicted: &BTreeSet<usize>) -> Option<usize> {
-        open.sort_by_key(|&(job, shape)| {
-            (evicted.contains(&job), Reverse(shape.per_node()), Reverse(shape.nodes), self.options[job].job.job)
-        });
+        open.sort_by_key(|&(job, _)| (evicted.contains(&job), self.placing_order(job)));
         let mut no_room = None;
         for (job, shape) in open {
             if let Some(slots) = self.find(job, self.candidate(job)) {

@@ -71,7 +71,7 @@ fn of_class(cluster: &Cluster<'_>, free: &Free<'_>, class: usize, job: &PlanJob)
         (0..=of.whole()).map(|gpus| left.iter().filter(|count| **count >= gpus).count() as u32).collect();
     let total = GpuCount(left.iter().sum());
     let enough = |shape: &Shape| with.get(shape.per_node() as usize).is_some_and(|nodes| *nodes >= shape.nodes.0);
-    let seeker = Seeker { job, current: &[], outlasts: false };
+    let seeker = Seeker { job, current: &[], outlasts_promise: false };
     let fits = |gpus: &GpuCount| {
         let mut shapes = cluster.shapes(class, *gpus).into_iter().filter(enough);
         shapes.any(|shape| free.find(shape, seeker).is_some())

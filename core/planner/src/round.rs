@@ -46,7 +46,7 @@ pub(crate) struct Round<'a> {
     pub due_after: BTreeMap<JobId, Seconds>,
     /// Due jobs for which there is room on the nodes now.
     pub startable: BTreeSet<usize>,
-    /// What is promised to the first due job for which there is none.
+    /// Room that is kept for the first due job for which there is none.
     pub promise: Option<Promise>,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// What is promised to a job.
+    /// Returns the promise to a job.
     pub fn promised_to(&self, job: usize) -> Option<&Promise> {
         self.promise.as_ref().filter(|promise| promise.job == job)
     }
@@ -115,8 +115,7 @@ fn solve_sound(input: &PlanInput, curves: &mut CurveCache) -> Result<Plan, PlanE
     urgency::weigh(&round, &mut options);
     options.iter_mut().for_each(|of| round.approach.appraise(&round, of));
     guarantee::bar_additions(&round, &mut options);
-    round.due_after = due::waits_until_due(&round, &options);
-    promise::make(&mut round, &mut options);
+    promise::promise_room(&mut round, &mut options);
     force::narrow(&round, &mut options);
     let mut instead = None;
     let (owed, decision) = loop {
@@ -166,8 +165,8 @@ fn settle(round: &Round<'_>, options: &[Options<'_>]) -> Result<(Guarantees, Dec
         }
         hopeless.extend(unmet);
         if pass >= PASSES {
-            let lasts = |job: &usize| pass > PASSES || !round.startable.contains(job);
-            hopeless.extend((0..options.len()).filter(lasts));
+            let gives_up = |job: &usize| pass > PASSES || !round.startable.contains(job);
+            hopeless.extend((0..options.len()).filter(gives_up));
         }
     }
     unreachable!("where nobody gives way to anybody nobody does so in vain")

@@ -111,8 +111,8 @@ impl<'a, 'r> Witness<'a, 'r> {
         self.protected.clear();
     }
 
-    /// Gives a job a candidate, whatever that takes of rows.
-    pub fn set(&mut self, job: usize, candidate: usize) {
+    /// Gives a job a candidate, even if that overdraws rows.
+    pub fn set_candidate(&mut self, job: usize, candidate: usize) {
         self.journal.push((job, self.choice[job]));
         let candidates = &self.options[job].candidates;
         for part in &candidates[self.choice[job]].uses {
@@ -146,7 +146,7 @@ impl<'a, 'r> Witness<'a, 'r> {
         // Where moves are few, the one change that does alone may be dearer for its size than those that do not suffice.
         let alone = self.cheapest_change(row, victims, self.excess(row));
         alone.is_some_and(|(job, at)| {
-            self.set(job, at);
+            self.set_candidate(job, at);
             true
         })
     }
@@ -155,7 +155,7 @@ impl<'a, 'r> Witness<'a, 'r> {
     pub fn shed_in_part(&mut self, row: usize, victims: &Victims) -> bool {
         while self.excess(row) > 0 {
             let Some((job, at)) = self.cheapest_change(row, victims, 1) else { return false };
-            self.set(job, at);
+            self.set_candidate(job, at);
         }
         true
     }
@@ -241,14 +241,14 @@ impl<'a, 'r> Witness<'a, 'r> {
         // What fits without anybody giving way comes first, however small its value.
         let fitting = order.iter().copied().find(|&at| self.harmless(job, at));
         if let Some(at) = fitting {
-            self.set(job, at);
+            self.set_candidate(job, at);
             return true;
         }
         let overdrawn: Vec<bool> = (0..self.used.len()).map(|row| self.excess(row) > 0).collect();
         let held = self.protected.insert(job, least);
         let raised = order.into_iter().any(|at| {
             let mark = self.journal.len();
-            self.set(job, at);
+            self.set_candidate(job, at);
             let mut rows = (0..overdrawn.len()).filter(|&row| !overdrawn[row]);
             let shed = rows.clone().all(|row| self.shed_unless_floor(row, victims));
             let fits = shed && rows.all(|row| self.excess(row) <= 0);
@@ -264,20 +264,20 @@ impl<'a, 'r> Witness<'a, 'r> {
         raised
     }
 
-    /// How many changes were made: where attempts can be taken back to.
-    pub fn mark(&self) -> usize {
+    /// Returns the number of changes so far, to which attempts can be taken back.
+    pub fn journal_length(&self) -> usize {
         self.journal.len()
     }
 
-    /// Jobs that were changed since.
-    pub fn changed_since(&self, mark: usize) -> BTreeSet<usize> {
+    /// Returns the jobs that were changed since the journal was this long.
+    pub fn jobs_changed_since(&self, mark: usize) -> BTreeSet<usize> {
         self.journal[mark..].iter().map(|(job, _)| *job).collect()
     }
 
     /// Undoes every change since the journal was this long.
     pub fn take_back(&mut self, mark: usize) {
         for (job, before) in self.journal.split_off(mark).into_iter().rev() {
-            self.set(job, before);
+            self.set_candidate(job, before);
         }
         self.journal.truncate(mark);
     }

@@ -207,7 +207,8 @@ impl Account<'_> {
                 told(ReasonCode::Fragmented, self.scattered(job, need, ReasonCode::Fragmented))
             };
         }
-        if let Some(promise) = self.round.promise.as_ref().filter(|_| !self.has_place(job, need, need.outlasts)) {
+        if let Some(promise) = self.round.promise.as_ref().filter(|_| !self.has_place(job, need, need.outlasts_promise))
+        {
             let other = &self.options[promise.job].job.name;
             return told(ReasonCode::Patient, format!("nodes with enough GPUs left are kept for {other}"));
         }

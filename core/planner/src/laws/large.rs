@@ -1,14 +1,16 @@
 //! A large job among a stream of small ones: its right to GPUs does not recede because others arrive.
 
-use headway_types::{JobId, Objective, Seconds, Timestamp};
+use std::ops::Range;
+
+use headway_types::{JobId, NodeSlice, Objective, Placement, Seconds, Timestamp};
 use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::rounds::{AnyRound, any_round, jobs};
 use super::stream::{Arrival, Stream, wait_of};
 use super::{Rights, planned};
-use crate::builder::{after, job, job_id, node, rigid, round};
-use crate::input::{PlanInput, PlanJob};
+use crate::builder::{after, bare, job, job_id, node, rigid, round};
+use crate::input::{Freedom, PlanInput, PlanJob};
 
 const HOUR: f64 = 3_600.0;
 const LARGE: u32 = 5_000;
@@ -59,6 +61,41 @@ fn a_job_without_a_known_end_does_not_start_on_what_is_promised() {
     assert!(!planned(&input).assignments.contains_key(&job_id(3)), "nobody knows whether it ends in time");
     input.jobs[2].bounds.time_left = Some(Seconds(2_000.0));
     assert!(planned(&input).assignments.contains_key(&job_id(3)), "it ends in time");
+}
+
+/// A job that is pinned to some GPUs of a node, and how long it may still run.
+fn pinned_job(input: &PlanInput, number: u32, (node, gpus): (usize, Range<usize>), left: f64) -> PlanJob {
+    let node = &input.nodes[node];
+    let mut job = rigid(number, gpus.len() as u32);
+    job.bounds.time_left = Some(Seconds(left));
+    let slice = NodeSlice { node: node.node, gpus: node.gpus[gpus].to_vec() };
+    job.freedom = Freedom::Fixed { reason: "pinned".into() };
+    job.current = Some(bare(Placement::try_new(vec![slice]).unwrap()));
+    job
+}
+
+#[test]
+fn nodes_are_kept_for_a_large_job_while_as_many_gpus_lie_elsewhere() {
+    let mut input = nodes(3);
+    let places = [((0, 0..1), 9_000.0), ((0, 4..8), 300.0), ((1, 0..4), 500.0), ((2, 0..8), 600.0)];
+    for (number, (place, left)) in (1..).zip(places) {
+        let job = pinned_job(&input, number, place, left);
+        input.jobs.push(job);
+    }
+    let mut large = rigid(LARGE, 16);
+    large.claim.waited = Seconds(8_000.0);
+    let mut small = rigid(5, 4);
+    small.bounds.time_left = Some(Seconds(3_000.0));
+    input.jobs.extend([small, large]);
+    // The second and the third node come free first. The first has three GPUs left, and eight later.
+    assert_eq!(Rights::of(&input).promised, Some((job_id(LARGE), Seconds(600.0))));
+    let plan = planned(&input);
+    let verdict = &plan.report.jobs[&job_id(5)];
+    assert!(!plan.assignments.contains_key(&job_id(5)), "it would still be on the second node after 600 s");
+    assert!(verdict.headline.contains("nodes with enough GPUs left are kept for job-5000"), "{}", verdict.headline);
+    input.jobs[4].bounds.time_left = Some(Seconds(500.0));
+    let placement = &planned(&input).assignments[&job_id(5)].placement;
+    assert_eq!(placement.first_node(), input.nodes[1].node, "it ends by then");
 }
 
 #[test]
