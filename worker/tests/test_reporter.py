@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -138,25 +136,3 @@ def test_a_short_micro_batch_is_counted_as_what_it_is(tmp_path: Path) -> None:
     assert [step["samples_seen"] for step in steps] == [70, 76, 82] and steps[0]["tokens"] == 6 * LENGTH
     noise = steps[0]["noise"]
     assert (noise["small_batch"], noise["big_batch"]) == pytest.approx((4 / 3, 16 / 3))
-
-
-AT_EXIT = """
-import atexit, sys, torch.distributed
-atexit.register(lambda: print("left behind:", torch.distributed.is_initialized()))
-torch.distributed.init_process_group("gloo", init_method="file://{store}", rank=0, world_size=1)
-model = torch.nn.Linear(2, 2)
-import headway.torch
-headway.torch.StepReporter(model, micro_batch=1, sequence_length=1)
-{end}
-"""
-
-
-@pytest.mark.parametrize(
-    ("end", "left_behind"), [("sys.exit(0)", False), ("pass", False), ("raise OSError('disk')", True)]
-)
-def test_a_script_that_forgets_its_process_group_ends_without_it(tmp_path: Path, end: str, left_behind: bool) -> None:
-    """Left to the interpreter, threads of gloo abort one process in some ten."""
-    program = AT_EXIT.format(store=tmp_path / "store", end=end)
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
-    assert ended.stdout == f"left behind: {left_behind}\n", ended.stderr
-    assert ended.returncode == int(left_behind), ended.stderr

@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 
+from headway.group_end import end_groups_at_exit
 from headway.launch import one_thread_per_library
 
 
@@ -20,6 +21,7 @@ def main() -> int:
         print("usage: python -m headway.run [-m] SCRIPT [ARGUMENT ...]", file=sys.stderr)
         return 2
     one_thread_per_library()
+    end_groups_at_exit()  # also where the script does not report by itself
     sys.argv = arguments
     if module:
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from headway import said
 from headway.environment import Environment
+from headway.group_end import end_groups_at_exit
 from headway.message import Configuration, Directive
 from headway.noise import NoiseSample
 from headway.numbers import Number, count, real, whole
@@ -54,6 +55,7 @@ def init(
         return None
     said.forget()
     _session = Session(environment, {"batch": batch, "layout": layout}, heartbeat_s)
+    end_groups_at_exit()
     atexit.register(close)
     if handle_sigterm:
         _session.handle_sigterm()

@@ -56,8 +56,8 @@ class Agent:
     def of(self, kind: str) -> list[Message]:
         return [message for message in self.messages if message["type"] == kind]
 
-    def serve_once(self, hear: Callable[[Message], None] = lambda _: None) -> None:
-        """What has come within `LISTEN_S`; `hear` is called with every message."""
+    def serve_once(self, hear: Callable[[Message], None] = lambda _: None) -> bool:
+        """What has come within `LISTEN_S`, and whether anything has; `hear` is called with every message."""
         with selectors.DefaultSelector() as selector:
             for each in [self._listener, *self.connections]:
                 if each is not None:
@@ -85,6 +85,7 @@ class Agent:
                 if message["type"] == "hello" and self.welcoming:
                     self._tell(each, b'{"type":"welcome"}\n')
                 hear(message)
+        return bool(readable)
 
 
 def _read(line: bytes) -> Message:

@@ -97,7 +97,7 @@ class Launch:
     def ended(self) -> bool:
         """Whether all have. The first that fails takes the others down, as the agent has it."""
         codes = [process.poll() for process in self.processes]
-        if any(code not in (None, 0, 143) for code in codes):
+        if any(code not in (None, 0, 143, -signal.SIGTERM) for code in codes):
             self.signal(signal.SIGKILL)
         return None not in codes
 

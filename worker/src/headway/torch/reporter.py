@@ -29,10 +29,10 @@ from torch import nn
 import headway
 from headway import said, sdk
 from headway.checkpoint import Draft
+from headway.group_end import end_groups_at_exit
 from headway.message import Configuration, Configure, Layout
 from headway.noise import NoiseSample
 from headway.numbers import Number, count, real, reals
-from headway.torch.group_end import destroy_group_at_exit
 from headway.torch.heeded import Heeded
 from headway.torch.meter import Measured, NoiseMeter
 from headway.torch.portion import Portion, Reductions
@@ -108,7 +108,7 @@ class StepReporter:
         self._met = False
         window, leads = self._window, self._leads  # and nothing more: a model may be gone before the process ends
         sdk.before_close(lambda: _report(window.flush(), leads))
-        destroy_group_at_exit()
+        end_groups_at_exit()
 
     def end_step(
         self,
