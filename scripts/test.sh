@@ -1,30 +1,23 @@
 #!/usr/bin/env bash
-# Everything `make test` does, in named steps. Nextest is used where it is installed.
+# Everything `make test` does, in named steps.
 source "$(dirname "$0")/lib.sh"
 source "$(dirname "$0")/flaky.sh"
 cd "$root"
 
-# Nextest selects among what the build step has built. Cargo alone builds some crates again, with the fewer features that
-# these packages need.
+# Nextest selects among what the build step has built. It is the one of scripts/requirements.txt, whatever the machine has.
 rust_tests() { # packages…
-    if cargo nextest --version >/dev/null 2>&1; then
-        cargo nextest run --locked --profile ci --no-tests=pass --workspace -E "$(printf 'package(%s) + ' "$@")none()"
-    else
-        cargo test --locked "${@/#/--package=}"
-    fi
+    local nextest
+    nextest=$(venv_dir scripts/requirements.txt)/bin/cargo-nextest
+    "$nextest" nextest run --locked --profile ci --no-tests=pass --workspace -E "$(printf 'package(%s) + ' "$@")none()"
 }
 
 cluster_tests() {
-    if cargo nextest --version >/dev/null 2>&1; then
-        local report=${CARGO_TARGET_DIR:-target}/nextest/ci/junit.xml status=0
-        rm -f "$report"
-        rust_tests headway-tests || status=$?
-        # Also where another test failed. Nothing that was not built writes a report.
-        [ ! -f "$report" ] || record_flaky_rust_tests "$report"
-        return $status
-    else
-        cargo test --locked -p headway-tests -- --test-threads=1
-    fi
+    local report=${CARGO_TARGET_DIR:-target}/nextest/ci/junit.xml status=0
+    rm -f "$report"
+    rust_tests headway-tests || status=$?
+    # Also where another test failed. Nothing that was not built writes a report.
+    [ ! -f "$report" ] || record_flaky_rust_tests "$report"
+    return $status
 }
 
 worker_tests() {
@@ -91,6 +84,7 @@ core=(headway-types headway-goodput headway-solver headway-planner headway-calib
 step "free disk" require_free_disk
 step "system packages" scripts/install-system.sh browser
 step "python environment" scripts/install-python.sh
+step "programs of the scripts" scripts/install-python.sh scripts/requirements.txt
 step "scripts: directories" scripts/tests/directories.sh
 step "scripts: what a machine lacks" scripts/tests/system.sh
 step "scripts: retries" scripts/tests/flaky.sh
