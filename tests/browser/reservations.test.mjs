@@ -1,9 +1,11 @@
 // Reservations on the pages: an operator makes and ends one, nodes and waiting jobs name it, and each name leads to it.
 
 import assert from "node:assert/strict";
+import path from "node:path";
 import { after, before, test } from "node:test";
 import { emulatedJob, launch, startCluster, until } from "./cluster.mjs";
-import { newWindow, open } from "./window.mjs";
+import { lowContrasts } from "./contrast.mjs";
+import { newWindow, open, shots } from "./window.mjs";
 
 let cluster;
 let browser;
@@ -68,7 +70,9 @@ test("a reserved node names its reservation in the list, can be filtered by it, 
   await page.getByTestId("cluster-fit").getByText("0 of 2 nodes").waitFor();
   await page.getByLabel("Reservation").selectOption("active");
   await table.getByRole("link", { name: reserved }).click();
-  await page.getByTestId("node-reservation").getByText("No job runs on its nodes until it ends.").waitFor();
+  const notice = page.getByTestId("node-reservation");
+  await notice.getByText("No job runs on its nodes until it ends.").waitFor();
+  assert.match(await notice.innerText(), /reserved:\s+psu-swap\s*, until (\S+ \S+ )?\d\d:\d\d:\d\d \(in /);
   await page.getByTestId("panel-node-trust").getByText(/No: the node is reserved for/).waitFor();
   await page.getByTestId("panel-node-reservations").getByRole("link", { name: "psu-swap" }).click();
   await page.getByTestId("panel-reservation").getByRole("link", { name: reserved }).waitFor();
@@ -81,9 +85,34 @@ test("a reserved node names its reservation in the list, can be filtered by it, 
   // A narrow window has the same as a glyph with words for a screen reader.
   const phone = await see("/cluster", { viewport: { width: 390, height: 900 } });
   await phone.page.getByRole("row", { name: new RegExp(`${reserved}.*reserved now: psu-swap, ends in`) }).waitFor();
+  const listed = phone.page.getByTestId("reserved-nodes");
+  await listed.getByText(reserved).waitFor();
+  assert.match(await listed.innerText(), /reserved:\s+psu-swap\s*, until (\S+ \S+ )?\d\d:\d\d:\d\d \(in .+\)\s*: /);
   assert.deepEqual([...complaints, ...phone.complaints], []);
   await Promise.all([page, phone.page].map((each) => each.context().close()));
 });
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [1440, 390]) {
+    test(`what reserves a node can be read, ${colorScheme}, ${width} px`, async () => {
+      const { page, complaints, close } = await see("/cluster?as=table", { colorScheme, viewport: { width, height: 900 } });
+      const marks = { 1440: "reservation-badge", 390: "reserved-nodes" };
+      for (const [at, mark, picture] of [["/cluster?as=table", marks[width], "list"], [`/nodes/${reserved}`, "node-reservation", "node"]]) {
+        await page.goto(cluster.url + at);
+        const shown = page.getByTestId(mark).first();
+        await shown.getByText("psu-swap").waitFor();
+        assert.ok(await shown.getByText("psu-swap").isVisible());
+        assert.deepEqual(await page.evaluate(lowContrasts), [], at);
+        assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth), 0, `${at} is wider than the window`);
+        const cut = await shown.evaluate((element) => element.scrollWidth - element.clientWidth);
+        assert.ok(cut <= 0, `${at}: ${cut} px of what reserves the node are cut off`);
+        await page.screenshot({ path: path.join(shots, `reserved-${picture}-${colorScheme}-${width}.png`) });
+      }
+      assert.deepEqual(complaints, []);
+      await close();
+    });
+  }
+}
 
 test("a job that waits for reserved nodes links to the reservation in the queue and on its page", async () => {
   const waits = await until("a job to leave, and wait for the end of the reservation", async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Reservation, byNode, effectOn, indexReservations, membersInWords, phaseOf, phaseOfNode, remainingTime, splitAtReservations } from "./reservation";
+import { type Reservation, byNode, effectOn, indexReservations, membersInWords, nextChange, nodesInWords, phaseOf, phaseOfNode, remainingTime, splitAtReservations } from "./reservation";
 
 const NOON = Date.parse("2026-11-29T12:00:00Z");
 
@@ -44,6 +44,16 @@ test("each node has its reservations in order", () => {
 test("the remaining time counts to the next change", () => {
   expect(remainingTime(active, NOON)).toBe("ends in 20h 00m");
   expect(remainingTime(upcoming, NOON)).toBe("begins in 6h 00m");
+});
+
+test("a node is reserved until the end of an active reservation, and from the beginning of an upcoming one", () => {
+  expect(nextChange(active, NOON)).toEqual({ verb: "ends", preposition: "until", at: active.until });
+  expect(nextChange(upcoming, NOON)).toEqual({ verb: "begins", preposition: "from", at: upcoming.from });
+});
+
+test("a line names three nodes, and of more how many", () => {
+  expect(nodesInWords(["n1", "n2", "n3"])).toBe("n1, n2, n3");
+  expect(nodesInWords(["n1", "n2", "n3", "n4", "n5"])).toBe("n1, n2, n3 and 2 more");
 });
 
 test("the effect depends on the phase, the members and the 7 days", () => {

@@ -9,6 +9,8 @@ export type Phase = (typeof PHASES)[number];
 
 /** A reservation that begins later than this closes no node yet (docs/operations.md#reservations). */
 const CLOSES_WITHIN_SECONDS = 7 * 86_400;
+/** Nodes that a line names. */
+const NAMED = 3;
 
 /** Returns the phase at a moment in milliseconds; `undefined`: the reservation is over. */
 export function phaseOf({ from, until }: Pick<Reservation, "from" | "until">, now: number): Phase | undefined {
@@ -57,9 +59,23 @@ export function byNode(reservations: readonly Reservation[]): ReservationsByNode
   return found;
 }
 
+interface Change {
+  verb: "begins" | "ends";
+  /** Of the moment: the node is reserved from it, or until it. */
+  preposition: "from" | "until";
+  at: string;
+}
+
 /** Returns what happens to a reservation next, and when: an active one ends, an upcoming one begins. */
-export function nextChange({ from, until }: Pick<Reservation, "from" | "until">, now: number): { verb: "begins" | "ends"; at: string } {
-  return Date.parse(from) <= now ? { verb: "ends", at: until } : { verb: "begins", at: from };
+export function nextChange({ from, until }: Pick<Reservation, "from" | "until">, now: number): Change {
+  if (Date.parse(from) <= now) return { verb: "ends", preposition: "until", at: until };
+  return { verb: "begins", preposition: "from", at: from };
+}
+
+/** Returns the nodes by name, of many the first ones: "n1, n2 and 3 more". */
+export function nodesInWords(nodes: readonly string[]): string {
+  const named = nodes.slice(0, NAMED).join(", ");
+  return nodes.length > NAMED ? `${named} and ${nodes.length - NAMED} more` : named;
 }
 
 /** Returns "ends in 2h 10m" or "begins in 5h 40m". */

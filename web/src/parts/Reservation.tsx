@@ -8,6 +8,7 @@ import type { Tone } from "../lib/colour";
 import { type Phase, type Reservation, membersInWords, nextChange, phaseOf, remainingTime, splitAtReservations } from "../lib/reservation";
 import { JobLink, Middle } from "./Name";
 import { Until } from "./Time";
+import { When } from "./When";
 import "./reservation.css";
 
 /** `word` is the phase of a reservation, `ofNode` that of a node which it includes. */
@@ -62,6 +63,23 @@ export function NextChange({ reservation }: { reservation: Reservation }) {
     <span className="nowrap">
       {verb} <Until at={at} />
     </span>
+  );
+}
+
+/** "reserved: NAME, until 18:00:00 (in 2h)" or "from" of a reservation that has not begun. */
+export function ReservedUntil({ reservation }: { reservation: Reservation }) {
+  const now = useNow();
+  const phase = phaseOf(reservation, now);
+  if (phase === undefined) return null;
+  const { glyph, tone } = PHASE_SHOWN[phase];
+  const { preposition, at } = nextChange(reservation, now);
+  return (
+    <>
+      <span className={tone} aria-hidden>
+        {glyph}
+      </span>{" "}
+      reserved: <ReservationLink reservation={reservation} />, {preposition} <When at={at} /> (<Until at={at} />)
+    </>
   );
 }
 

@@ -13,6 +13,7 @@ import { Filters } from "./Filters";
 import { FreeBlocks } from "./FreeBlocks";
 import { MapView } from "./MapView";
 import { NodeTable } from "./NodeTable";
+import { ReservedNodes } from "./ReservedNodes";
 import { fit } from "./filter";
 import type { Fleet } from "./fleet";
 import { everySeconds, useFleet, useRoom } from "./queries";
@@ -105,15 +106,18 @@ function Shown({ asked, fleet, search, change }: ShownProps) {
         {table ? (
           <Panel title="Nodes" id="cluster-nodes" className="cluster-whole" asked={asked} everySeconds={everySeconds(fleet)}>
             {() => (
-              <NodeTable
-                fleet={fleet}
-                fit={admitted}
-                reservations={reservations.byNode}
-                sort={search.sort}
-                onSort={(sort) => change({ sort })}
-                onOpen={(node) => void navigate({ to: "/nodes/$node", params: { node }, search: (before) => ({ at: before.at }) })}
-                selected={search.node}
-              />
+              <>
+                <NodeTable
+                  fleet={fleet}
+                  fit={admitted}
+                  reservations={reservations.byNode}
+                  sort={search.sort}
+                  onSort={(sort) => change({ sort })}
+                  onOpen={(node) => void navigate({ to: "/nodes/$node", params: { node }, search: (before) => ({ at: before.at }) })}
+                  selected={search.node}
+                />
+                {narrow && <ReservedNodes reservations={reservations.all} />}
+              </>
             )}
           </Panel>
         ) : (

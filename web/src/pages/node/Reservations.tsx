@@ -4,7 +4,7 @@ import { RESERVATIONS_SECONDS, useReservations } from "../../api/reservations";
 import { useNow } from "../../lib/clock";
 import { type Reservation, effectOn, membersInWords, phaseOf } from "../../lib/reservation";
 import { Empty, Panel } from "../../parts/Panel";
-import { NextChange, ReservationLink, ReservationMembers, ReservationPhase } from "../../parts/Reservation";
+import { NextChange, ReservationLink, ReservationMembers, ReservationPhase, ReservedUntil } from "../../parts/Reservation";
 import { When } from "../../parts/When";
 
 interface Props {
@@ -38,6 +38,7 @@ export function Reservations({ reservations, className }: Props & { className: s
                 <span className="row">
                   <span className="muted">For</span> <ReservationMembers reservation={one} />
                 </span>
+                {one.reason && <span>Reason: {one.reason}</span>}
                 <span className="muted">Made by {one.made_by}</span>
               </li>
             ))}
@@ -55,8 +56,9 @@ export function ReservationNotice({ reservations }: Props) {
   if (!next) return null;
   return (
     <p className={phaseOf(next, now) === "active" ? "node-policy" : "node-policy node-upcoming"} data-testid="node-reservation">
-      <ReservationPhase reservation={next} /> reservation <ReservationLink reservation={next} />, <NextChange reservation={next} />
-      {next.maintenance ? ", for maintenance" : `, for ${membersInWords(next)}`}. {effectOn(next, now)}
+      <ReservedUntil reservation={next} />
+      {next.maintenance ? ", for maintenance" : `, for ${membersInWords(next)}`}. {next.reason && `Reason: ${next.reason}. `}
+      {effectOn(next, now)}
       {others.length > 0 && (
         <>
           {" "}
