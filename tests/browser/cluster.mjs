@@ -55,7 +55,7 @@ export async function startCluster(more = []) {
     put: (route, body) => request(url, token, "PUT", route, body),
     get: (route) => request(url, token, "GET", route),
     patch: (route, body) => request(url, token, "PATCH", route, body),
-    signal: (signal, ...programs) => below(child.pid, programs).forEach((pid) => process.kill(pid, signal)),
+    signal: (signal, ...programs) => signalAll(child.pid, programs, signal),
     async stop() {
       const ended = new Promise((resolve) => child.on("exit", resolve));
       child.kill("SIGTERM");
@@ -63,6 +63,27 @@ export async function startCluster(more = []) {
       rmSync(dir, { recursive: true, force: true });
     },
   };
+}
+
+/**
+ * Sends a signal to the processes that `below` finds, and then to those that they started meanwhile: a database whose parent is stopped starts no
+ * more, but one that was just started would go on answering.
+ */
+function signalAll(ancestor, programs, signal) {
+  const reached = new Set();
+  for (;;) {
+    const missed = below(ancestor, programs).filter((pid) => !reached.has(pid));
+    if (missed.length === 0) return;
+    for (const pid of missed) {
+      reached.add(pid);
+      try {
+        process.kill(pid, signal);
+      } catch (error) {
+        // It has just ended by itself.
+        if (error.code !== "ESRCH") throw error;
+      }
+    }
+  }
 }
 
 /** Ids of the processes that descend from another and whose command lines, each argument ended by a zero, one of some expressions fits. */

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import path from "node:path";
 import { after, before, describe, test } from "node:test";
 import { emulatedJob, launch, startCluster, until } from "./cluster.mjs";
-import { open, shots } from "./window.mjs";
+import { newWindow, open, shots } from "./window.mjs";
 
 /** Twice what is wanted, for machines that do much else. */
 const SOON_MS = 10_000;
@@ -23,10 +23,14 @@ before(async () => {
 
 after(async () => {
   await browser?.close();
-  // What a test has stopped goes on, however the test ended.
-  clusters?.forEach((cluster) => cluster.signal("SIGCONT", ...DATABASE, ...AGENTS));
   await Promise.all(clusters?.map((cluster) => cluster.stop()) ?? []);
 });
+
+/** Stops processes of a cluster. They go on when the test ends, however it ends: a database that stays away fails the tests that follow. */
+function halt(t, cluster, programs) {
+  t.after(() => cluster.signal("SIGCONT", ...programs));
+  cluster.signal("SIGSTOP", ...programs);
+}
 
 /** A job that trains on all GPUs. */
 async function trains(cluster) {
@@ -76,18 +80,26 @@ describe("side by side", { concurrency: true }, () => {
       await close();
     });
 
-    test("a database that does not answer is told with the age of what is shown, and all comes back by itself", async () => {
+    test("a database that does not answer is told with the age of what is shown, and all comes back by itself", async (t) => {
       const { page, close } = await open(browser, cluster, "/jobs");
       await page.getByText("llama-large").first().waitFor();
       const before = Date.now();
-      cluster.signal("SIGSTOP", ...DATABASE);
+      halt(t, cluster, DATABASE);
       assert.equal((await fetch(`${cluster.url}/healthz`)).status, 200, "the scheduler itself is there");
       const said = await soon("the silent database", page.getByTestId("stale"), before);
       assert.match(said, /^The server, or the database behind it, does not answer\. What is shown is of .+, \d+s old; actions may be refused/);
       assert.equal(await page.getByTestId("connection").getByText("live").count(), 0, "what is stale is not called live");
       assert.ok(await page.getByText("llama-large").first().isVisible(), "what was there stays");
       await page.screenshot({ path: path.join(shots, "incident-database.png") });
+      // A page that is opened meanwhile says so too, and opens by itself later.
+      const late = await newWindow(browser);
+      await late.page.goto(`${cluster.url}/jobs#token=${cluster.token}`);
+      await soon("that nothing answers a page that is opened", late.page.getByTestId("no-answer"), Date.now());
+      await late.page.screenshot({ path: path.join(shots, "incident-no-answer.png") });
       cluster.signal("SIGCONT", ...DATABASE);
+      await late.page.getByTestId("connection").getByText("live").waitFor();
+      await late.page.getByText("llama-large").first().waitFor();
+      await late.close();
       await page.getByTestId("stale").waitFor({ state: "detached" });
       await page.getByTestId("connection").getByText("live").waitFor();
       await close();
@@ -106,11 +118,11 @@ describe("side by side", { concurrency: true }, () => {
     });
   });
 
-  test("nodes that fall silent are named, with what to do", async () => {
+  test("nodes that fall silent are named, with what to do", async (t) => {
     const cluster = clusters[1];
     await trains(cluster);
     const { page, close } = await open(browser, cluster, "/events");
-    cluster.signal("SIGSTOP", ...AGENTS);
+    halt(t, cluster, AGENTS);
     const silent = await until("the server to miss its nodes", async () => {
       const { attention } = await cluster.get("/api/v1/overview");
       const found = attention.filter((item) => item.kind === "node_unreachable");

@@ -24,5 +24,7 @@ export async function open(browser, cluster, at = "/", options = {}) {
   const window = await newWindow(browser, options);
   await window.page.goto(`${cluster.url}${at}#token=${cluster.token}`);
   await window.page.getByTestId("connection").getByText("live").waitFor();
+  // The stream may be there before the first answer about the cluster is.
+  await window.page.locator(".bar-facts").waitFor({ state: "attached" });
   return window;
 }

@@ -17,12 +17,12 @@ import "./theme/base.css";
 import { MantineProvider, createTheme } from "@mantine/core";
 import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { RouterProvider } from "@tanstack/react-router";
-import { StrictMode, useState } from "react";
+import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { ApiError } from "./api/client";
 import { enter } from "./api/session";
 import { router } from "./router";
-import { Gate } from "./shell/Gate";
+import { Entrance } from "./shell/Entrance";
 
 const theme = createTheme({
   fontFamily: "system-ui, sans-serif",
@@ -38,22 +38,19 @@ const queries = new QueryClient({
   },
 });
 
-function Page({ loggedIn }: { loggedIn: boolean }) {
-  const [inside, setInside] = useState(loggedIn);
-  return inside ? <RouterProvider router={router} /> : <Gate onLogIn={() => setInside(true)} />;
-}
-
 const root = document.getElementById("root");
 if (root) {
-  void enter().then((loggedIn) =>
-    createRoot(root).render(
-      <StrictMode>
-        <MantineProvider theme={theme} defaultColorScheme="auto">
-          <QueryClientProvider client={queries}>
-            <Page loggedIn={loggedIn} />
-          </QueryClientProvider>
-        </MantineProvider>
-      </StrictMode>,
-    ),
+  // Asked once, whatever React does: the token of the address bar is there once.
+  const entering = enter();
+  createRoot(root).render(
+    <StrictMode>
+      <MantineProvider theme={theme} defaultColorScheme="auto">
+        <QueryClientProvider client={queries}>
+          <Entrance entering={entering}>
+            <RouterProvider router={router} />
+          </Entrance>
+        </QueryClientProvider>
+      </MantineProvider>
+    </StrictMode>,
   );
 }

@@ -18,7 +18,7 @@ export function Shell() {
   useLive();
   const overview = useOverview();
   const silent = useSilence(overview.dataUpdatedAt);
-  const stale = overview.error !== null || (overview.data !== undefined && silent);
+  const stale = overview.error !== null || silent;
   const { at } = useSearch({ from: "__root__" });
   const [asks, setAsks] = useState<"command" | "help">();
   useKeys({ onCommand: () => setAsks("command"), onHelp: () => setAsks("help") });

@@ -5,7 +5,10 @@ import { useEffect, useState } from "react";
 /** One answer may be late; the second cannot. What is wrong is told within five seconds. */
 const SILENT_MS = 4_500;
 
-/** Whether nothing has come since `answeredAt`. Nobody asks while nobody looks: time begins anew when somebody does. */
+/**
+ * Whether nothing has come since `answeredAt`; before the first answer, since the page is there. Nobody asks while nobody looks: time begins
+ * anew when somebody does.
+ */
 export function useSilence(answeredAt: number): boolean {
   const [silent, setSilent] = useState(false);
   useEffect(() => {
