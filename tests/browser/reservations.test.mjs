@@ -93,19 +93,24 @@ test("a reserved node names its reservation in the list, can be filtered by it, 
 });
 
 for (const colorScheme of ["light", "dark"]) {
-  for (const width of [1440, 390]) {
+  for (const width of [1440, 768, 390]) {
     test(`what reserves a node can be read, ${colorScheme}, ${width} px`, async () => {
       const { page, complaints, close } = await see("/cluster?as=table", { colorScheme, viewport: { width, height: 900 } });
-      const marks = { 1440: "reservation-badge", 390: "reserved-nodes" };
+      const marks = { 1440: "reservation-badge", 768: "reserved-nodes", 390: "reserved-nodes" };
       for (const [at, mark, picture] of [["/cluster?as=table", marks[width], "list"], [`/nodes/${reserved}`, "node-reservation", "node"]]) {
         await page.goto(cluster.url + at);
         const shown = page.getByTestId(mark).first();
         await shown.getByText("psu-swap").waitFor();
-        assert.ok(await shown.getByText("psu-swap").isVisible());
+        const [name] = await shown.getByRole("link", { name: "psu-swap" }).evaluateAll((links) => links.map((link) => link.clientWidth));
+        assert.ok(name > 40, `${at}: the name of the reservation has ${name} px`);
         assert.deepEqual(await page.evaluate(lowContrasts), [], at);
         assert.equal(await page.evaluate(() => document.documentElement.scrollWidth - window.innerWidth), 0, `${at} is wider than the window`);
         const cut = await shown.evaluate((element) => element.scrollWidth - element.clientWidth);
         assert.ok(cut <= 0, `${at}: ${cut} px of what reserves the node are cut off`);
+        if (picture === "list") {
+          const node = await page.getByTestId("cluster-table").getByRole("link", { name: reserved }).boundingBox();
+          assert.ok(node.width > 30 && node.x >= 0, `the name of the node is there: ${JSON.stringify(node)}`);
+        }
         await page.screenshot({ path: path.join(shots, `reserved-${picture}-${colorScheme}-${width}.png`) });
       }
       assert.deepEqual(complaints, []);

@@ -4,6 +4,7 @@
 import { type ColumnDef, tableFeatures, useTable } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { type CSSProperties, type KeyboardEvent, type ReactNode, useMemo, useRef, useState } from "react";
+import { type From, leastWidth } from "./widths";
 import "./data-table.css";
 
 export interface Column<T> {
@@ -21,8 +22,6 @@ export interface Column<T> {
   /** Of the header, on hover. */
   hint?: string;
 }
-
-type From = "tablet" | "desktop" | "wide";
 
 interface Props<T> {
   /** Of the table, for who does not see it. */
@@ -44,17 +43,10 @@ interface Props<T> {
 }
 
 const ROW = 28;
-/** Columns without a width of their own keep so much, in pixels, and the first, a name mostly, more. Narrower than all of that, a table scrolls within its box. */
-const LEAST = 96;
-const LEAST_FIRST = 130;
 
 /** The least width of a table, by how wide the window is, as variables of its CSS. */
 function leastWidths<T>(columns: readonly Column<T>[]): CSSProperties {
-  const of = (hidden: readonly From[]) =>
-    columns.reduce((sum, { from, width = "" }, index) => {
-      if (from && hidden.includes(from)) return sum;
-      return sum + (width.endsWith("px") ? Number.parseInt(width) : index === 0 ? LEAST_FIRST : LEAST);
-    }, 0);
+  const of = (hidden: readonly From[]) => leastWidth(columns, hidden);
   const least = { phone: of(["tablet", "desktop", "wide"]), tablet: of(["desktop", "wide"]), desktop: of(["wide"]), wide: of([]) };
   return Object.fromEntries(Object.entries(least).map(([name, pixels]) => [`--${name}`, `${pixels}px`]));
 }

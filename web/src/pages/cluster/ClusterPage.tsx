@@ -116,7 +116,7 @@ function Shown({ asked, fleet, search, change }: ShownProps) {
                   onOpen={(node) => void navigate({ to: "/nodes/$node", params: { node }, search: (before) => ({ at: before.at }) })}
                   selected={search.node}
                 />
-                {narrow && <ReservedNodes reservations={reservations.all} />}
+                <ReservedNodes reservations={reservations.all} />
               </>
             )}
           </Panel>

@@ -36,12 +36,12 @@ const COLUMNS: Column<NodeRow>[] = [
     header: "Reserved",
     cell: ({ reservations }) => <ReservationBadge reservations={reservations} />,
     sort: "reserved",
-    width: "22%",
-    from: "tablet",
+    width: "20%",
+    from: "desktop",
     hint: "The next reservation first",
   },
   { id: "type", header: "Type", cell: ({ node }) => <Middle text={node.type} />, sort: "type", width: "110px", from: "tablet" },
-  { id: "domain", header: "Domain", cell: (row) => <Middle text={row.domain} />, sort: "domain", width: "110px", from: "tablet" },
+  { id: "domain", header: "Domain", cell: (row) => <Middle text={row.domain} />, sort: "domain", width: "110px", from: "desktop" },
   { id: "busy", header: "Held", cell: ({ busy, node }) => `${busy} of ${node.gpus}`, sort: "busy", width: "62px", number: true, hint: "GPUs that jobs hold" },
   { id: "free", header: "Free", cell: (row) => row.free, sort: "free", width: "46px", number: true, hint: "GPUs that jobs could start on now" },
   {
@@ -55,7 +55,7 @@ const COLUMNS: Column<NodeRow>[] = [
         {holders.length > NAMED && <span className="muted nowrap">+{holders.length - NAMED}</span>}
       </span>
     ),
-    width: "28%",
+    width: "22%",
     from: "tablet",
   },
 ];
