@@ -66,14 +66,13 @@ export async function startCluster(more = []) {
 }
 
 /**
- * Sends a signal to the processes that `below` finds, and then to those that they started meanwhile: a database whose parent is stopped starts no
- * more, but one that was just started would go on answering.
+ * Sends a signal to the processes that `below` finds, and returns how many there were. Where they are stopped, those follow that they had just started: a
+ * database whose parent is stopped starts no more, but one that was missed would go on answering.
  */
 function signalAll(ancestor, programs, signal) {
   const reached = new Set();
   for (;;) {
     const missed = below(ancestor, programs).filter((pid) => !reached.has(pid));
-    if (missed.length === 0) return;
     for (const pid of missed) {
       reached.add(pid);
       try {
@@ -83,6 +82,7 @@ function signalAll(ancestor, programs, signal) {
         if (error.code !== "ESRCH") throw error;
       }
     }
+    if (missed.length === 0 || signal !== "SIGSTOP") return reached.size;
   }
 }
 

@@ -50,7 +50,7 @@ test("people submit, plans are carried out, and every page has something to tell
   const pages = [
     ["/", "overview", "[data-testid=page-overview] table tbody tr >> nth=3"],
     ["/queue", "queue", "[data-testid=page-queue] table tbody tr >> nth=0"],
-    [`/queue?job=${waiting.id}`, "queue", "text=Why"],
+    [`/queue?job=${waiting.id}`, "queue", "[data-testid=headline]"],
     ["/jobs", "jobs", "[data-testid=page-jobs] table tbody tr >> nth=10"],
     [`/jobs/${running.id}`, "job", "[data-testid=page-job] canvas >> nth=0"],
     ["/plan", "plan", "[data-testid=page-plan] table tbody tr >> nth=0"],
@@ -60,7 +60,7 @@ test("people submit, plans are carried out, and every page has something to tell
     ["/timeline", "timeline", "text=running, in the job's colour"],
     ["/events", "events", "[data-testid=page-events] table tbody tr >> nth=10"],
     ["/reports", "reports", "[data-testid=page-reports] table tbody tr >> nth=0"],
-    ["/settings", "settings", "[data-testid=page-settings]"],
+    ["/settings", "settings", "[data-testid^=policy-] >> nth=0"],
   ];
   const { page, complaints, close } = await open(browser, cluster);
   for (const [url, id, told] of pages) {

@@ -29,7 +29,7 @@ after(async () => {
 /** Stops processes of a cluster. They go on when the test ends, however it ends: a database that stays away fails the tests that follow. */
 function halt(t, cluster, programs) {
   t.after(() => cluster.signal("SIGCONT", ...programs));
-  cluster.signal("SIGSTOP", ...programs);
+  assert.ok(cluster.signal("SIGSTOP", ...programs) > 0, "there is something to stop");
 }
 
 /** A job that trains on all GPUs. */
@@ -107,7 +107,7 @@ describe("side by side", { concurrency: true }, () => {
 
     test("a database that dies is started again, and nobody has to do anything", async () => {
       const { page, close } = await open(browser, cluster, "/jobs");
-      cluster.signal("SIGKILL", ...POSTMASTER);
+      assert.equal(cluster.signal("SIGKILL", ...POSTMASTER), 1, "the database is there, and dies");
       // It may be there again before anybody has missed it.
       await cluster.submit(emulatedJob("after-the-crash", { min: 8, max: 8, priority: 10 })).catch(() => undefined);
       const late = await until("jobs to be taken again", () => cluster.submit(emulatedJob("latecomer", { min: 8, max: 8, priority: 10 })).catch(() => undefined));

@@ -33,6 +33,11 @@ for (const [colorScheme, width] of [["light", 1440], ["dark", 390]]) {
     const document = await cluster.get("/api/v1/openapi.json");
     const drawn = await page.locator("main").textContent();
     assert.deepEqual(Object.keys(document.paths).filter((route) => !drawn.includes(route)), []);
+    // A path may be the beginning of another, so each operation has to be there as well.
+    const operations = Object.values(document.paths).flatMap((path) => Object.values(path).flatMap(({ operationId }) => operationId ?? []));
+    const missing = await page.evaluate((ids) => ids.filter((id) => !window.document.getElementById(`operation/${id}`)), operations);
+    assert.ok(operations.length > 100, `${operations.length} operations`);
+    assert.deepEqual(missing, []);
     const overflow = await page.evaluate(() => window.document.documentElement.scrollWidth - window.innerWidth);
     assert.ok(overflow <= 0, `the page is ${overflow} px wider than the window`);
     await page.screenshot({ path: path.join(shots, `reference-${colorScheme}-${width}.png`) });
