@@ -80,6 +80,18 @@ describe("side by side", { concurrency: true }, () => {
       await close();
     });
 
+    test("a page that has had no answer yet says so", async () => {
+      const { page, close } = await newWindow(browser);
+      // Never answered, and never refused.
+      await page.route("**/api/v1/overview", () => undefined);
+      await page.goto(`${cluster.url}/jobs#token=${cluster.token}`);
+      await page.getByText("llama-large").first().waitFor();
+      const said = await soon("the missing overview", page.getByTestId("stale"), Date.now());
+      assert.match(said, /^The server, or the database behind it, does not answer\. It is asked again/);
+      await page.unrouteAll({ behavior: "ignoreErrors" });
+      await close();
+    });
+
     test("a database that does not answer is told with the age of what is shown, and all comes back by itself", async (t) => {
       const { page, close } = await open(browser, cluster, "/jobs");
       await page.getByText("llama-large").first().waitFor();
