@@ -188,6 +188,9 @@ fn of_line(text: &str, line: usize, all: &mut Vec<Directive>) -> Result<(), Fail
             let known = known.ok_or_else(|| unknown(&format!("-{short}"), ""))?;
             let given = word.get(1 + short.len_utf8()..).filter(|rest| !rest.is_empty());
             (known.0, true, known.2, given.map(|rest| rest.strip_prefix('=').unwrap_or(rest).to_owned()))
+        } else if matches!(word.as_str(), "hetjob" | "packjob") {
+            let failure = usage("heterogeneous jobs are not taken".into());
+            return Err(failure.hint("submit each part as a job of its own, or give all nodes what the largest needs"));
         } else {
             return Err(usage(format!("\"{word}\" is no option")).hint("options begin with - or --"));
         };

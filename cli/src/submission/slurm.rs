@@ -3,6 +3,7 @@
 
 mod body;
 mod dependency;
+mod mpi;
 mod nodes;
 mod quantity;
 mod shape;
@@ -45,6 +46,12 @@ struct Script<'a> {
 
 fn translate(script: &Script<'_>, left_out: &[String]) -> Result<Submission, Failure> {
     let Script { text, source, .. } = *script;
+    if let Some(line) = text.split('\n').position(|line| line.ends_with('\r')) {
+        let place = format!("{source}:{}", line + 1);
+        let message =
+            format!("{place}: the lines end as in DOS (\\r\\n), and the shell would read \\r as part of words");
+        return Err(Failure::new(Kind::Usage, message).hint(format!("dos2unix {source}; Slurm refuses it too")));
+    }
     let mut options = Options::default();
     for directive in directives(text, source)? {
         // Of an option given twice the last holds, as in Slurm.
@@ -112,7 +119,7 @@ impl Translation<'_> {
         self.name(name);
         self.account();
         let labels = self.labels();
-        let shape = self.shape(&body::Launches::from_script(text), left_out)?;
+        let shape = self.shape(text, left_out)?;
         self.time()?;
         self.signal()?;
         self.dependency(left_out)?;
@@ -412,5 +419,7 @@ impl Translation<'_> {
 
 #[cfg(test)]
 mod fuzz;
+#[cfg(test)]
+mod script_tests;
 #[cfg(test)]
 mod tests;

@@ -103,7 +103,7 @@ pub fn mentions(text: &str, word: &str) -> Option<usize> {
     text.lines().position(|line| places_of(line, word).next().is_some()).map(|index| index + 1)
 }
 
-/// The steps that a script starts with `srun`. Not those of `mpirun`, which starts its ranks itself, here as there.
+/// The steps that a script starts with `srun`. Those of `mpirun` are in `mpi.rs`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Launches {
     steps: Vec<Step>,
@@ -177,7 +177,7 @@ fn split_option(word: &str) -> (&str, Option<&str>) {
 }
 
 /// The lines of a script with those that a backslash continues, each with the index of its first.
-fn joined_lines(text: &str) -> Vec<(usize, String)> {
+pub(super) fn joined_lines(text: &str) -> Vec<(usize, String)> {
     let mut joined: Vec<(usize, String)> = Vec::new();
     let mut continues = false;
     for (index, line) in text.lines().enumerate() {
@@ -201,6 +201,7 @@ pub fn warnings(text: &str, array: bool) -> Vec<String> {
              already (once per GPU where it had a task for each)",
         ),
         ("mpirun", "mpirun is given no hosts: the script runs once on every node; torchrun needs no launcher"),
+        ("mpiexec", "mpiexec is given no hosts: the script runs once on every node; torchrun needs no launcher"),
         ("scontrol", "scontrol knows nothing of this job: MASTER_ADDR, MASTER_PORT, NNODES and NODE_RANK are set"),
         (
             "sbatch",

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::body::Launches;
+use super::mpi::{JobRuns, MpiCall};
 use super::{Translation, Wrong, quantity, wrong};
 use crate::failure::{Failure, Kind};
 
@@ -18,7 +19,8 @@ pub(super) struct Shape {
 }
 
 impl Translation<'_> {
-    pub(super) fn shape(&mut self, launches: &Launches, left_out: &[String]) -> Result<Shape, Wrong> {
+    pub(super) fn shape(&mut self, script: &str, left_out: &[String]) -> Result<Shape, Wrong> {
+        let launches = Launches::from_script(script);
         let nodes = self.node_count()?;
         let tasks = self.options.count("ntasks")?;
         let tasks_per_node = self.options.count("ntasks-per-node")?;
@@ -51,6 +53,10 @@ impl Translation<'_> {
         let per_gpu = launches.is_any() && gpus > 1 && slurm_tasks.1 == gpus;
         let headway_tasks = if per_gpu { gpus } else { nodes.unwrap_or(1) };
         self.refuse_fewer_tasks(launches.most_tasks(slurm_tasks, nodes), headway_tasks, left_out)?;
+        let job = JobRuns { slurm_tasks: slurm_tasks.1, nodes: nodes.unwrap_or(1), runs: headway_tasks };
+        for call in MpiCall::find_all(script) {
+            self.refuse_other_processes(&call, &job, left_out)?;
+        }
         let tasks_per_node = match (tasks_per_node, nodes) {
             (Some((_, count)), _) => Some(count),
             (None, Some(nodes)) => Some(slurm_tasks.1.div_ceil(nodes)),
@@ -89,6 +95,17 @@ impl Translation<'_> {
                  right, give --leave-out ntasks",
             ),
         ))
+    }
+
+    /// Refuses a call of an MPI launcher that would start other processes than under Slurm.
+    fn refuse_other_processes(&mut self, call: &MpiCall, job: &JobRuns, left_out: &[String]) -> Result<(), Wrong> {
+        let Some((message, hint)) = job.describe_difference(call) else { return Ok(()) };
+        if left_out.iter().any(|one| one.trim_start_matches('-') == "ntasks") {
+            self.options.note(call.line, format!("{message}, as you asked"));
+            return Ok(());
+        }
+        let (line, failure) = wrong(call.line, message);
+        Err((line, failure.hint(format!("{hint}; where this is right, give --leave-out ntasks"))))
     }
 
     fn node_count(&mut self) -> Result<Option<u32>, Wrong> {
