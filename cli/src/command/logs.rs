@@ -117,9 +117,10 @@ async fn one_rank(client: &Client, id: &str, mut request: LogRequest, follow: bo
             continue;
         }
         written_by = Some(page.generation);
-        match &mut tail {
-            Some(tail) => tail.count(&page),
-            None => tell_trimmed(request.offset.unwrap_or(0), page.offset()),
+        if let Some(tail) = &mut tail {
+            tail.count(&page);
+        } else if let Some(note) = describe_trimmed(request.offset.unwrap_or(0), page.offset()) {
+            aside!("{note}");
         }
         let mut out = std::io::stdout();
         out.write_all(&page.bytes)?;
@@ -131,7 +132,9 @@ async fn one_rank(client: &Client, id: &str, mut request: LogRequest, follow: bo
             // A line that is not complete, or a progress bar, is to be seen now.
             out.flush()?;
         }
-        tail.take().iter().for_each(Tail::tell_missing);
+        if let Some(note) = tail.take().and_then(|tail| tail.describe_missing()) {
+            aside!("{note}");
+        }
         if !follow {
             return Ok(());
         }
@@ -147,40 +150,42 @@ async fn one_rank(client: &Client, id: &str, mut request: LogRequest, follow: bo
     }
 }
 
-/// Says that output between two positions is not kept any more.
-fn tell_trimmed(wanted: u64, kept: u64) {
-    if let Some(bytes) = kept.checked_sub(wanted).filter(|bytes| *bytes > 0) {
-        aside!("headway: {bytes} bytes of output were trimmed here; what follows begins with a whole line");
-    }
+/// Describes output between two positions that is no longer kept.
+fn describe_trimmed(wanted: u64, kept: u64) -> Option<String> {
+    let bytes = kept.checked_sub(wanted).filter(|bytes| *bytes > 0)?;
+    Some(format!("headway: {bytes} bytes of output were trimmed here; what follows begins with a whole line"))
 }
 
 /// The last lines that were asked for, and how many there were.
 struct Tail {
     wanted: u32,
-    lines: u64,
+    /// Lines with their end.
+    ended: u64,
+    /// Whether a line without its end came last.
+    is_open: bool,
     /// Where they begin.
     offset: Option<u64>,
 }
 
 impl Tail {
     fn new(wanted: u32) -> Self {
-        Self { wanted, lines: 0, offset: None }
+        Self { wanted, ended: 0, is_open: false, offset: None }
     }
 
     fn count(&mut self, page: &LogPage) {
         self.offset.get_or_insert(page.offset());
-        self.lines += page.bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.ended += page.bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        self.is_open = page.bytes.last().map_or(self.is_open, |byte| *byte != b'\n');
     }
 
-    /// Says where fewer lines are kept than were asked for, though more were written.
-    fn tell_missing(&self) {
-        let offset = self.offset.unwrap_or(0);
-        if self.wanted > 0 && offset > 0 && self.lines + 1 < u64::from(self.wanted) {
-            let Self { wanted, lines, .. } = self;
-            aside!(
-                "headway: {lines} lines are kept, not {wanted}: the first {offset} bytes of this output were trimmed"
-            );
-        }
+    /// Describes how many lines are kept where more were written and asked for.
+    fn describe_missing(&self) -> Option<String> {
+        let (wanted, offset) = (u64::from(self.wanted), self.offset.unwrap_or(0));
+        let lines = self.ended + u64::from(self.is_open);
+        let is_trimmed = offset > 0 && lines < wanted;
+        is_trimmed.then(|| {
+            format!("headway: {lines} of {wanted} lines are kept: the first {offset} bytes of this output were trimmed")
+        })
     }
 }
 
@@ -281,5 +286,37 @@ mod tests {
         let parse = |tail: &str| Line::try_parse_from(["logs", "llama", "--tail", tail]).map(|line| line.logs.tail);
         assert_eq!((parse("0").unwrap(), parse("100000").unwrap()), (Some(0), Some(TAIL_LINES_AT_MOST)));
         assert!(parse("100001").unwrap_err().to_string().contains("100000"), "the bound is named");
+    }
+
+    fn page(text: &str, offset: u64) -> LogPage {
+        let bytes = text.as_bytes().to_vec();
+        LogPage { next_offset: offset + bytes.len() as u64, bytes, at_end: true, generation: 1 }
+    }
+
+    #[test]
+    fn a_tail_of_trimmed_output_reports_how_many_lines_are_kept() {
+        let missing = |wanted: u32, offset: u64, texts: &[&str]| {
+            let (mut tail, mut offset) = (Tail::new(wanted), offset);
+            for text in texts {
+                tail.count(&page(text, offset));
+                offset += text.len() as u64;
+            }
+            tail.describe_missing().map(|note| note.split(" lines").next().unwrap().to_owned())
+        };
+        let kept = |text: &str| Some(format!("headway: {text}"));
+        assert_eq!(missing(10, 1_000, &["a\nb\n"]), kept("2 of 10"));
+        assert_eq!(missing(3, 1_000, &["a\nb\n"]), kept("2 of 3"));
+        assert_eq!(missing(4, 1_000, &["a\nb", "b\nc"]), kept("3 of 4"), "a line in two pages is one");
+        assert_eq!(missing(3, 1_000, &["a\nb\nc"]), None, "a line without its end is one");
+        assert_eq!(missing(2, 1_000, &["a\nb\n", ""]), None);
+        assert_eq!(missing(10, 0, &["a\nb\n"]), None, "the job wrote no more");
+        assert_eq!(missing(0, 1_000, &[""]), None);
+    }
+
+    #[test]
+    fn trimmed_output_is_reported_where_it_is_missing() {
+        assert_eq!(describe_trimmed(7, 7), None);
+        assert!(describe_trimmed(0, 300).unwrap().starts_with("headway: 300 bytes of output were trimmed here"));
+        assert!(describe_trimmed(200, 300).unwrap().contains(" 100 bytes "), "also behind what was shown");
     }
 }
