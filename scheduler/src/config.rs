@@ -70,6 +70,8 @@ pub struct Retention {
     pub events: Seconds,
     /// The audit. Lines are kept for a year at least, whatever this says.
     pub audit: Seconds,
+    /// Tokens that expired or were revoked.
+    pub tokens: Seconds,
 }
 
 impl Retention {
@@ -91,6 +93,7 @@ impl Default for Retention {
             jobs: days(400.0),
             events: days(400.0),
             audit: days(3_650.0),
+            tokens: days(90.0),
         }
     }
 }

@@ -28,7 +28,7 @@ const PLANS_AT_A_TIME: u32 = 100;
 const EVENTS_AT_A_TIME: u32 = 1_000;
 /// Jobs that are pruned at a time, each with all its allocations and checkpoints, which may be thousands.
 const JOBS_AT_A_TIME: u32 = 50;
-/// Rows of a cheaper kind (arrays, hours of series, lines of the audit) that are pruned at a time.
+/// Rows of a cheaper kind (arrays, hours of series, tokens, lines of the audit) that are pruned at a time.
 const ROWS_AT_A_TIME: u32 = 1_000;
 /// The audit is pruned by whole days, since each pruning adds a line to it.
 const DAY: i64 = 86_400_000_000;
@@ -168,6 +168,12 @@ impl Writer {
             )
             .await
                 == full
+            || tell(
+                self.store.prune_tokens(now - self.retention.tokens, ROWS_AT_A_TIME),
+                "tokens that ended not pruned",
+            )
+            .await
+                == full
             || self.prune_audit(now).await == full
     }
 
@@ -230,9 +236,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use headway_engine::Change;
     use headway_engine::record::{PlanRecord, PlanState};
-    use headway_types::{IdSource, Plan, PlanReport};
+    use headway_types::{IdSource, Plan, PlanReport, TokenScope};
 
     use super::*;
+    use crate::store::{NewToken, TokenHash};
     use crate::support::{START, TestDatabase};
 
     #[tokio::test]
@@ -260,6 +267,21 @@ mod tests {
         let retention = Retention { plans: Seconds(0.0), ..Retention::default() };
         let observer = Observer::start(store.clone(), clock, Lease::standing(), Seconds(0.0), retention);
         let gone = async { while !store.plans(None, None, 1).await.unwrap().items.is_empty() {} };
+        tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
+        observer.finish().await;
+    }
+
+    #[tokio::test]
+    async fn tokens_that_ended_are_pruned() {
+        let store = TestDatabase::create().await.store().await;
+        let (scope, expires_at) = (TokenScope::User, Some(START));
+        let new = NewToken { name: "old", user: Some("ada"), scope, expires_at, identity: None, of_session: false };
+        store.create_token(&new, &TokenHash::of("old"), START, None).await.unwrap();
+        let clock = Clock::default();
+        clock.advance_to(START + Seconds(1.0));
+        let retention = Retention { tokens: Seconds(0.0), ..Retention::default() };
+        let observer = Observer::start(store.clone(), clock, Lease::standing(), Seconds(0.0), retention);
+        let gone = async { while !store.tokens(None, None, 1).await.unwrap().items.is_empty() {} };
         tokio::time::timeout(Duration::from_secs(20), gone).await.unwrap();
         observer.finish().await;
     }

@@ -7,10 +7,11 @@ use headway_engine::record::{
     Awaited, Checkpoint, Dependency, DependencyStanding, EventRecord, Job, JobState, Release, ReleaseProof,
 };
 use headway_engine::{Actor, Change};
-use headway_scheduler::store::{EventFilter, JobFilter, TABLES};
+use headway_scheduler::store::{EventFilter, JobFilter, NewToken, Revocation, Store, TABLES, TokenHash};
 use headway_types::spec::Condition;
-use headway_types::{Generation, IdSource, JobId, Seconds, Timestamp, Tokens};
-use sqlx::ConnectOptions;
+use headway_types::{Generation, IdSource, JobId, Seconds, Timestamp, TokenScope, Tokens};
+use sqlx::{ConnectOptions, PgConnection};
+use uuid::Uuid;
 
 use crate::support::{START, TestDatabase, allocation, checkpoint, job, node};
 
@@ -179,6 +180,67 @@ async fn names_of_deleted_nodes_go_once_nothing_names_them() {
     store.prune_jobs(day(3.0), 10).await.unwrap();
     assert_eq!(store.prune_former_nodes(START + Seconds(1.0)).await.unwrap(), 1);
     assert_eq!(named().await, [young]);
+}
+
+/// Makes a token whose name is its secret.
+async fn create_token(store: &Store, name: &str, expires_at: Option<Timestamp>) -> Uuid {
+    let scope = TokenScope::User;
+    let new = NewToken { name, user: Some("ada"), scope, expires_at, identity: None, of_session: false };
+    store.create_token(&new, &TokenHash::of(name), START, None).await.unwrap().id
+}
+
+/// Tokens that the database has, whether they open anything or not.
+async fn token_names(admin: &mut PgConnection) -> Vec<String> {
+    sqlx::query_scalar("SELECT name FROM tokens ORDER BY name").fetch_all(admin).await.unwrap()
+}
+
+#[tokio::test]
+async fn tokens_go_some_time_after_their_end_and_those_of_servers_stay() {
+    let database = TestDatabase::create().await;
+    let store = database.store().await;
+    let mut admin = database.options.connect().await.unwrap();
+    let revoke = async |id: Uuid, at: Timestamp| {
+        assert_eq!(store.revoke_token(id, at, None).await.unwrap(), Revocation::Done);
+    };
+    create_token(&store, "endless", None).await;
+    create_token(&store, "expired", Some(day(1.0))).await;
+    create_token(&store, "expires-later", Some(day(9.0))).await;
+    revoke(create_token(&store, "revoked", None).await, day(2.0)).await;
+    revoke(create_token(&store, "revoked-after-its-end", Some(day(1.5))).await, day(9.0)).await;
+    revoke(create_token(&store, "revoked-later", None).await, day(9.0)).await;
+    for name in ["agent", "given-after-its-end"] {
+        if name == "given-after-its-end" {
+            create_token(&store, name, Some(day(1.0))).await;
+        }
+        store.ensure_token(name, TokenScope::Agent, name, START).await.unwrap();
+    }
+    let agent = store.find_token(&TokenHash::of("agent"), START).await.unwrap().unwrap();
+    revoke(agent.id, day(1.0)).await;
+
+    assert_eq!(store.prune_tokens(day(1.0), 10).await.unwrap(), 0, "one that ends at this moment is no older");
+    assert_eq!(store.prune_tokens(day(5.0), 2).await.unwrap(), 2, "so many at a time");
+    let left = ["agent", "endless", "expires-later", "given-after-its-end", "revoked", "revoked-later"];
+    assert_eq!(token_names(&mut admin).await, left, "those that ended first go first");
+    assert_eq!(store.prune_tokens(day(5.0), 10).await.unwrap(), 1);
+    assert_eq!(store.prune_tokens(day(5.0), 10).await.unwrap(), 0);
+    assert_eq!(store.prune_tokens(day(500.0), 10).await.unwrap(), 2);
+    assert_eq!(token_names(&mut admin).await, ["agent", "endless", "given-after-its-end"]);
+    assert!(!store.ensure_token("agent", TokenScope::Agent, "agent", day(500.0)).await.unwrap(), "revoked is revoked");
+}
+
+#[tokio::test]
+async fn a_token_of_a_former_release_stays_where_a_server_may_have_been_started_with_it() {
+    let database = TestDatabase::before_migration(79).await;
+    let mut admin = database.options.connect().await.unwrap();
+    let add = "INSERT INTO tokens (token_id, name, scope, secret_sha256, created_at, expires_at, revoked_at)
+        VALUES (gen_random_uuid(), $1, 'agent', sha256(convert_to($1, 'UTF8')), to_timestamp(1), to_timestamp($2), to_timestamp(3))";
+    for (name, expires_at) in [("of-a-server", None), ("of-a-person", Some(2.0))] {
+        sqlx::query(add).bind(name).bind(expires_at).execute(&mut admin).await.unwrap();
+    }
+    let store = database.store().await;
+    store.migrate().await.unwrap();
+    assert_eq!(store.prune_tokens(START, 10).await.unwrap(), 1);
+    assert_eq!(token_names(&mut admin).await, ["of-a-server"]);
 }
 
 /// Tables of the schema, as the database has them.

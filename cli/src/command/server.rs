@@ -112,6 +112,9 @@ pub struct Server {
     /// it, and the rest can be verified as before.
     #[arg(long, default_value_t = 3_650.0, value_parser = audit_days)]
     pub audit_days: f64,
+    /// Days that tokens are kept after they expired or were revoked. A token that a server was started with stays.
+    #[arg(long, default_value_t = 90.0, value_parser = days)]
+    pub token_days: f64,
     /// Seconds of the cluster's clock per second of wall time. For emulated clusters only: real nodes cannot hurry.
     #[arg(long, default_value = "1", value_parser = speed)]
     pub speed: Speed,
@@ -261,6 +264,7 @@ impl Server {
                 jobs: Seconds(self.job_days * 86_400.0),
                 events: Seconds(self.event_days * 86_400.0),
                 audit: Seconds(self.audit_days * 86_400.0),
+                tokens: Seconds(self.token_days * 86_400.0),
             },
             tokens,
             site,

@@ -228,10 +228,11 @@ pub const TABLES: &[TableBound] = &[
     bounded_by("reservations", "a row goes when its reservation is over"),
     bounded_by("secrets", "one row per secret, until it is deleted; at most 1000 per owner"),
     bounded_with_age("servers", "SELECT min(started_at) FROM servers", "pruned once a server is silent"),
-    bounded_with_age(
+    bounded_by_option(
         "tokens",
         "SELECT min(created_at) FROM tokens",
-        "at most 100 open tokens per user; ended ones stay, so that a server started with one does not open it again",
+        "--token-days",
+        "pruned by age since the token ended; tokens that a server was started with stay",
     ),
     bounded_by_option(
         "transitions",

@@ -194,8 +194,9 @@ impl Store {
             }
         }
         sqlx::query!(
-            "INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at, expires_at, identity_id, of_session)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+            "INSERT INTO tokens
+                (token_id, name, user_name, scope, secret_sha256, created_at, expires_at, identity_id, of_session, given_to_server)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, false)",
             id,
             new.name,
             new.user,
@@ -260,10 +261,10 @@ impl Store {
             }
         }
         let row = sqlx::query!(
-            r#"INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at)
-            VALUES ($1, $2, $3, $4, $5, $6)
+            r#"INSERT INTO tokens (token_id, name, user_name, scope, secret_sha256, created_at, given_to_server)
+            VALUES ($1, $2, $3, $4, $5, $6, true)
             ON CONFLICT (secret_sha256) DO UPDATE
-                SET name = excluded.name, user_name = excluded.user_name, scope = excluded.scope
+                SET name = excluded.name, user_name = excluded.user_name, scope = excluded.scope, given_to_server = true
             RETURNING revoked_at IS NULL AS "opens!""#,
             Uuid::now_v7(),
             name,
@@ -396,5 +397,24 @@ impl Store {
         audit::insert(&mut tx, deed.map(told).as_slice()).await?;
         tx.commit().await?;
         Ok(Revocation::Done)
+    }
+
+    /// Deletes tokens that expired or were revoked before this moment, so many at most, the first that ended first; returns how
+    /// many. A token that a server was started with stays, so that a server that is started with it again does not open it.
+    pub async fn prune_tokens(&self, before: Timestamp, most: u32) -> Result<u64, StoreError> {
+        let gone = sqlx::query!(
+            "DELETE FROM tokens WHERE token_id IN (
+                SELECT token_id FROM tokens
+                WHERE NOT given_to_server AND LEAST(expires_at, revoked_at) < $1
+                    AND NOT EXISTS (SELECT FROM browser_sessions WHERE browser_sessions.token_id = tokens.token_id)
+                ORDER BY LEAST(expires_at, revoked_at) LIMIT $2
+            )",
+            time(before),
+            i64::from(most),
+        )
+        .execute(&self.pool)
+        .await
+        .map_err(StoreError::during("pruning tokens"))?;
+        Ok(gone.rows_affected())
     }
 }
