@@ -2,6 +2,7 @@
 
 mod judge;
 mod look;
+mod reservations;
 
 use serde::Serialize;
 

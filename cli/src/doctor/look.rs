@@ -4,11 +4,13 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use chrono::Utc;
-use headway_api::client::{Client, ClientError};
+use headway_api::client::{Client, ClientError, QueueFilter};
+use headway_api::v1::Node;
 use headway_scheduler::postgres::database_options;
 use headway_scheduler::store::Checkup;
 use headway_scheduler::{Keyring, PrivatePostgres};
 
+use super::reservations::judge_reservations;
 use super::{Finding, judge};
 use crate::failure::Failure;
 
@@ -70,7 +72,10 @@ async fn server(client: &Client, build: &str) -> Vec<Finding> {
         Err(error) => findings.push(unanswered("attention", error)),
     }
     match client.nodes().await {
-        Ok(nodes) => findings.extend(judge::nodes(&nodes)),
+        Ok(nodes) => {
+            findings.extend(judge::nodes(&nodes));
+            findings.extend(reservations(client, &nodes).await);
+        }
         Err(error) => findings.push(unanswered("nodes", error)),
     }
     findings.push(match client.metrics().await {
@@ -78,6 +83,15 @@ async fn server(client: &Client, build: &str) -> Vec<Finding> {
         Err(error) => unanswered("counters", error),
     });
     findings
+}
+
+async fn reservations(client: &Client, nodes: &[Node]) -> Vec<Finding> {
+    let totals_alone = QueueFilter { limit: Some(1), ..QueueFilter::default() };
+    let asked = async { Ok::<_, ClientError>((client.reservations().await?, client.queue(&totals_alone).await?)) };
+    match asked.await {
+        Ok((all, queue)) => judge_reservations(&all, nodes, &queue),
+        Err(error) => vec![unanswered("reservations", error)],
+    }
 }
 
 /// A token may open less than this wants to see.
