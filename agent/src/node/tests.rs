@@ -223,12 +223,16 @@ impl Agent {
     }
 }
 
-/// Says that a test did not run. Where the agent is root and nobody looks at the output, that is a failure: it would hide what is guarded.
+/// Leaves a test out, loudly, where this user cannot run it. Root can run it: there a missing part fails the test, since
+/// what the test guards would go unseen.
 fn skip(reason: &str) {
-    let must_run = nix::unistd::geteuid().is_root() && std::env::var_os("CI").is_some();
-    assert!(!must_run, "as root on CI this test must run, and it cannot: {reason}");
-    // Past the harness, which captures the output of tests that pass.
-    let _nobody_looks = writeln!(std::io::stderr(), "SKIPPED: {reason}");
+    assert!(!nix::unistd::geteuid().is_root(), "as root this test must run, and it cannot: {reason}");
+    assert!(std::env::var_os("CI").is_none(), "on CI this test must run, and it cannot: {reason}; run it as root");
+    let words = format!("SKIPPED: {reason}; run it as root");
+    // Past the harness, which captures what a passing test writes, and past a runner that keeps its output to itself.
+    let terminal = std::fs::OpenOptions::new().write(true).open("/dev/tty");
+    let _without_terminal = terminal.and_then(|mut terminal| writeln!(terminal, "{words}"));
+    let _nobody_reads = writeln!(std::io::stderr(), "{words}");
 }
 
 async fn eventually<T>(mut attempt: impl FnMut() -> Option<T>) -> T {

@@ -55,3 +55,42 @@ async fn a_status_that_the_job_has_written_itself_keeps_no_stop_away() {
     agent.stop(&order, StopMode::Kill).await;
     assert_eq!(agent.ended().await, GroupOutcome::Stopped);
 }
+
+/// When the stop of a group comes that had ended before the agent wrote down that it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StopMoment {
+    BeforeTheAgentDied,
+    BeforeTheNextFoundTheEnd,
+}
+
+#[tokio::test]
+async fn a_stop_in_flight_undoes_no_success_that_the_agent_did_not_live_to_see() {
+    use StopMoment::{BeforeTheAgentDied, BeforeTheNextFoundTheEnd};
+    let ends = [([0, 0], GroupOutcome::Succeeded), ([0, 7], GroupOutcome::Stopped)];
+    for moment in [BeforeTheAgentDied, BeforeTheNextFoundTheEnd] {
+        for (codes, outcome) in &ends {
+            let dir = tempfile::tempdir().unwrap();
+            let agent = Agent::start(dir.path(), 2);
+            let order = agent.order(&dir, 1, "true");
+            agent.launch(&order).await;
+            if moment == BeforeTheAgentDied {
+                // The launch waits in the queue as well, so the stop comes before the processes do.
+                agent.stop(&order, StopMode::Terminate).await;
+            }
+            agent.ended().await;
+            let ledger = agent.files.ledger();
+            let statuses = [0, 1].map(|rank| agent.files.exit_status(order.job, order.generation, rank));
+            agent.die().await;
+            for (status, code) in statuses.iter().zip(codes) {
+                std::fs::write(status, format!("{code:<7}\n")).unwrap();
+            }
+            super::life::forget_the_start(&ledger);
+            let agent = Agent::start(dir.path(), 2);
+            if moment == BeforeTheNextFoundTheEnd {
+                agent.stop(&order, StopMode::Terminate).await;
+            }
+            assert_eq!(agent.ended().await, *outcome, "{moment:?}, exit codes {codes:?}");
+            agent.die().await;
+        }
+    }
+}

@@ -62,10 +62,10 @@ async fn a_restarted_agent_adopts_its_workers_and_learns_their_exit() {
     assert_eq!(agent.ended().await, failed);
 }
 
-/// As if the agent had died right after it had started a group: what it wrote down since is gone.
-fn forget_the_start(ledger: &Path) {
+/// As if the agent had died right after it had started a group: what it wrote down since is gone, but for a stop that came before.
+pub(super) fn forget_the_start(ledger: &Path) {
     let text = std::fs::read_to_string(ledger).unwrap();
-    let launching = text.find("\"launching\"").unwrap();
+    let launching = text.rfind("\"launching\"").unwrap();
     let line = launching + text[launching..].find('\n').unwrap();
     std::fs::write(ledger, &text[..=line]).unwrap();
 }
