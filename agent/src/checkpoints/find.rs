@@ -18,10 +18,15 @@ use crate::view::View;
 /// How long a file system may take to list a job's checkpoints, and to remove one of them.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Lists what may be a checkpoint of the job whose directory is `$1`. The directory itself must be none by a link.
+/// Lists what may be a checkpoint of the job whose directory is `$1`. The directory itself must be none by a link. What
+/// else there is in it is not read: it may be closed to the job's user, or vanish meanwhile.
 const LIST: &str = r#"
 [ -d "$1" ] && [ ! -L "$1" ] && cd -P -- "$1" || exit 0
-find . -mindepth 2 -maxdepth 2 -type d -path './g[0-9]*/step-*' -print0
+for each in ./g[0-9]*; do
+    [ -d "$each" ] && [ ! -L "$each" ] || continue
+    find "$each" -mindepth 1 -maxdepth 1 -type d -name 'step-*' -print0
+done
+exit 0
 "#;
 
 /// The manifest of a complete checkpoint.
@@ -142,4 +147,40 @@ pub(super) async fn run_in(
         return Ok(output.stdout);
     }
     Err(format!("{}: {}", directory.display(), String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::checkpoints::tests::make_scratch;
+
+    /// Runs programs as a user to whom closed directories are closed.
+    fn as_plain_user() -> Vec<String> {
+        let words: &[&str] = match nix::unistd::geteuid().is_root() {
+            true => &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+            false => &[],
+        };
+        words.iter().map(|word| (*word).to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_is_closed_to_the_jobs_user_hides_no_checkpoint() {
+        let scratch = make_scratch();
+        let permit = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        permit(scratch.job.parent().unwrap().parent().unwrap(), 0o755);
+        let saved = scratch.save(1, 10);
+        let closed = ["own", "g9"].map(|name| scratch.job.join(name));
+        for directory in &closed {
+            fs::create_dir(directory).unwrap();
+            permit(directory, 0o000);
+        }
+        let found = find_checkpoints(&as_plain_user(), &scratch.job, scratch.order.job).await;
+        closed.iter().for_each(|directory| permit(directory, 0o700));
+        assert!(found.unwrap().complete.iter().map(|one| &*one.path).eq([Path::new(&saved.path)]));
+    }
 }

@@ -81,14 +81,20 @@ async fn remove_older(
     if !older.is_empty() {
         keep_linked(&mut older, &find_links(&prefix, directory).await?);
     }
-    let (mut removed, mut failed) = (0, None);
-    for old in older.iter().chain(&half_removed) {
-        match remove_checkpoint(&prefix, old).await {
-            Ok(()) => removed += 1,
-            Err(why) => failed = failed.or(Some(why)),
+    older.extend(half_removed);
+    remove_all(&prefix, &older).await
+}
+
+/// Removes each of these checkpoints, whatever becomes of the others. Returns how many are gone; an error where at least
+/// one is still there.
+async fn remove_all(prefix: &[String], checkpoints: &[Found]) -> Result<usize, String> {
+    let mut failed = None;
+    for checkpoint in checkpoints {
+        if let Err(why) = remove_checkpoint(prefix, checkpoint).await {
+            failed = failed.or(Some(why));
         }
     }
-    failed.map_or(Ok(removed), Err)
+    failed.map_or(Ok(checkpoints.len()), Err)
 }
 
 /// Returns the checkpoints that are older than the newest `keep` up to the committed one; `None` where that is not there
@@ -172,13 +178,18 @@ mod tests {
         assert!(!exists(&old) && exists(&committed));
     }
 
-    /// Runs programs with another `rm`, which dies after it has removed the first file.
-    fn cut_short(dir: &Path) -> Vec<String> {
+    /// Runs programs with an `rm` that does something before.
+    fn with_rm(dir: &Path, before: &str) -> Vec<String> {
         use std::os::unix::fs::PermissionsExt;
         let rm = dir.join("rm");
-        fs::write(&rm, "#!/bin/sh\nPATH=/usr/bin:/bin\nrm -f -- \"$3\"\nexit 255\n").unwrap();
+        fs::write(&rm, format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{before}\nexec rm \"$@\"\n")).unwrap();
         fs::set_permissions(&rm, fs::Permissions::from_mode(0o755)).unwrap();
         vec!["env".to_owned(), format!("PATH={}:/usr/bin:/bin", dir.display())]
+    }
+
+    /// Runs programs with an `rm` that dies after it has removed the first file.
+    fn cut_short(dir: &Path) -> Vec<String> {
+        with_rm(dir, "rm -f -- \"$3\"; exit 255")
     }
 
     #[tokio::test]
@@ -196,6 +207,25 @@ mod tests {
         assert_eq!(scratch.prune(&another, 9).await, Ok(0), "nothing is removed without the committed one");
         assert_eq!(scratch.prune(&committed, 9).await, Ok(1), "it is finished, however many are kept");
         assert!(!scratch.job.join("g1").exists() && exists(&committed));
+    }
+
+    #[tokio::test]
+    async fn a_checkpoint_that_cannot_be_removed_keeps_no_other() {
+        let scratch = make_scratch();
+        let old = [10, 20, 30].map(|samples| scratch.save(1, samples));
+        let committed = scratch.save(2, 40);
+        let programs = tempfile::tempdir().unwrap();
+        // As on a file system with a damaged directory.
+        let refuse = "case $PWD in */step-000000010) echo 'Input/output error' >&2; exit 1 ;; esac";
+        let prefix = with_rm(programs.path(), refuse);
+        let found = find_checkpoints(&prefix, &scratch.job, scratch.order.job).await.unwrap().complete;
+        let older = older_than_kept(found, &committed, NonZeroU32::MIN).unwrap();
+        let why = remove_all(&prefix, &older).await.unwrap_err();
+        assert!(why.contains("step-000000010") && why.contains("Input/output error"), "{why}");
+        assert_eq!(old.each_ref().map(|one| Path::new(&one.path).exists()), [true, false, false]);
+        assert!(!exists(&old[0]) && exists(&committed), "it no longer passes for a checkpoint");
+        assert_eq!(scratch.prune(&committed, 1).await, Ok(1), "the next removal finishes it");
+        assert!(!Path::new(&old[0].path).exists());
     }
 
     #[tokio::test]
