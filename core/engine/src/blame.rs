@@ -206,13 +206,14 @@ impl Engine {
             } else {
                 let again = !full_disk && self.suspect(id, node);
                 let counted = self.count_against(node, incident, &message, spare);
-                if counted == Counted::SaidBefore || (again && counted == Counted::Noted) {
+                // A disk that is full once is full again, and it may be this node's alone.
+                if full_disk || counted == Counted::SaidBefore || (again && counted == Counted::Noted) {
                     // Its own experiment: others go on using the node.
                     self.try_beside(id, node);
                 }
             }
-        } else if let Some((node, Incident::NotStarted(_))) = place
-            && (blame == Blame::Job || full_disk)
+        } else if let Some((node, incident)) = place
+            && (full_disk || (blame == Blame::Job && matches!(incident, Incident::NotStarted(_))))
         {
             // What keeps it from starting on one node it may not meet on another, whosever fault it is.
             self.try_beside(id, node);

@@ -94,6 +94,21 @@ fn a_job_that_meets_a_full_checkpoint_root_on_one_node_is_tried_on_another() {
     assert_eq!(standing(&cluster, full), "good");
 }
 
+#[test]
+fn a_job_that_fails_beside_a_full_disk_is_tried_on_another_node_at_once() {
+    for blame in [Blame::Node, Blame::Infrastructure] {
+        let mut cluster = Cluster::new(&[4, 4]);
+        let job = cluster.submit(rigid("one", 4));
+        let full = cluster.nodes_of(job)[0];
+        cluster.start(job);
+        let fault = Fault { blame, ..Fault::of_full_disk("rank 0 exited with code 1: /d has 0 MiB left") };
+        cluster.group(full, job, ended(fault));
+        cluster.pass_beating(40.0, &[0, 1]);
+        assert_eq!(cluster.nodes_of(job), [1 - full], "{blame:?}: {:#?}", cluster.messages);
+        assert_eq!((cluster.jobs[&job].failures, standing(&cluster, full)), (0, "good"), "{blame:?}");
+    }
+}
+
 /// Jobs of two owners that start on the same node, beside another that is free.
 fn two_owners() -> (Cluster, JobId, JobId, u64) {
     let mut cluster = Cluster::new(&[4, 4]);
