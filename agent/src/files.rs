@@ -83,6 +83,11 @@ impl Files {
         self.root.join("ledger.former.json")
     }
 
+    /// Checkpoint roots in which only root can save (`closed_roots.rs`).
+    pub(crate) fn closed_roots(&self) -> PathBuf {
+        self.root.join("closed_roots.json")
+    }
+
     pub(crate) fn root(&self) -> &Path {
         &self.root
     }

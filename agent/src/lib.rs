@@ -12,6 +12,7 @@ mod certificate;
 mod cgroup;
 mod checkpoints;
 mod clock;
+mod closed_roots;
 mod config;
 mod connections;
 mod departure;
@@ -155,6 +156,9 @@ pub async fn run(config: AgentConfig, ending: Ending) -> Result<(), AgentError> 
     let connections = connections::Connections::default();
     let site = Arc::new(Site::new(&config, files.clone(), inventory, gpus, users)?);
     site.isolate(own).await;
+    if site.users.are_others() {
+        site.closed_roots.check();
+    }
     let socket = worker_socket::listen(Arc::clone(&site), observer.clone(), inputs.clone(), connections.clone())?;
     let launcher = Launcher::new(Arc::clone(&site), inputs.clone(), connections, observer.clone());
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;

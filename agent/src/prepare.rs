@@ -202,7 +202,12 @@ async fn run_probe(order: &LaunchOrder, site: &Site, user: Option<&UnixUser>) ->
         Some(12) => Err(Fault::of_mistake(format!(
             "there is no working directory {workdir}; make it where every node sees it, or correct run.workdir"
         ))),
-        Some(13) => Err(unwritable(&checkpoints, &whom, said)),
+        Some(13) => {
+            if user.is_some() && said.contains("Permission denied") {
+                site.closed_roots.report_for(order);
+            }
+            Err(unwritable(&checkpoints, &whom, said))
+        }
         Some(14) => Err(Fault::of_node(format!("checkpoint {resume} cannot be read on this node"))),
         Some(15) => {
             let root = site.files.root().display();

@@ -17,6 +17,7 @@ use crate::AgentError;
 use crate::carried::{ARRIVE, carry};
 use crate::cause;
 use crate::cgroup::{Cgroups, DeviceFilter, GpuFiles, Opened};
+use crate::closed_roots::ClosedRoots;
 use crate::config::AgentConfig;
 use crate::environment::{self, Host, Member};
 use crate::files::Files;
@@ -38,6 +39,7 @@ pub(crate) struct Site {
     pub(crate) gpus: Gpus,
     pub(crate) users: Users,
     pub(crate) cgroups: Option<Cgroups>,
+    pub(crate) closed_roots: ClosedRoots,
     bound_memory: bool,
     /// Set once it has shown that it works here.
     filter: OnceLock<DeviceFilter>,
@@ -71,12 +73,14 @@ impl Site {
             inventory.set_conditions(&[ConditionKind::Unbounded], vec![condition]);
         }
         let (filter, bound_memory) = (OnceLock::new(), config.bound_memory);
+        let closed_roots = ClosedRoots::new(&files);
         Ok(Self {
             files,
             inventory,
             gpus,
             users,
             cgroups,
+            closed_roots,
             bound_memory,
             filter,
             output,

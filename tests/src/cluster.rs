@@ -484,6 +484,10 @@ fn new_dir() -> TempDir {
     rustls::crypto::ring::default_provider().install_default().ok();
     let dir = tempfile::Builder::new().prefix("hw").tempdir_in("/tmp").expect("a temporary directory");
     open_to_postgres(dir.path());
+    // As operators make it: a server warns of one that only root can write to.
+    let checkpoints = dir.path().join("checkpoints");
+    std::fs::create_dir(&checkpoints).expect("making the checkpoint root");
+    std::fs::set_permissions(&checkpoints, std::fs::Permissions::from_mode(0o1777)).expect("opening it to owners");
     for (name, secret) in [("admin.token", TOKEN), ("secrets.key", SECRETS_KEY)] {
         let path = dir.path().join(name);
         std::fs::write(&path, secret).expect("writing a secret");

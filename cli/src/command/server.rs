@@ -182,16 +182,23 @@ fn open_to_owners(root: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Says at the start what would fail each job of an agent that runs jobs as their owners.
+/// Warns at the start of what fails each job of a node that runs jobs as their owners. The user of this server does not
+/// matter: agents save, and the server does not.
 fn warn_of_closed_root(root: &Path) {
     let Ok(found) = fs::metadata(root) else { return };
     let mode = found.permissions().mode() & 0o7777;
-    if geteuid().is_root() && found.uid() == 0 && mode & 0o002 == 0 {
-        tracing::info!(
+    if is_closed_to_owners(found.uid(), mode) {
+        tracing::warn!(
             root = %root.display(), mode = format!("{mode:04o}"),
             "only root can save in the checkpoint root: nodes with --run-as owner need mode 1777 there"
         );
     }
+}
+
+/// Whether nobody but root may make a directory in a directory of this user and mode. Members of a group may where the
+/// group may write.
+fn is_closed_to_owners(uid: u32, mode: u32) -> bool {
+    uid == 0 && mode & 0o022 == 0
 }
 
 impl Server {
@@ -235,7 +242,10 @@ impl Server {
         let site = super::catalog::read(&self.catalogs, Parameters::built_in())?;
         let tls = self.tls_certificate.zip(self.tls_key).map(|(certificate, key)| TlsPaths { certificate, key });
         let checkpoint_root = self.checkpoint_root.context("a database URL needs --checkpoint-root as well")?;
-        warn_of_closed_root(&checkpoint_root);
+        // The agents of `headway up`, which this server ends with, run all jobs as their own user.
+        if self.die_with_parent.is_none() {
+            warn_of_closed_root(&checkpoint_root);
+        }
         let engine = EngineConfig {
             lease: Seconds(self.lease_seconds),
             checkpoint_root: checkpoint_root.display().to_string(),
@@ -295,6 +305,20 @@ mod tests {
             fs::set_permissions(dir.path(), Permissions::from_mode(before)).unwrap();
             open_to_owners(dir.path()).unwrap();
             assert_eq!(fs::metadata(dir.path()).unwrap().permissions().mode() & 0o7777, after, "{before:o}");
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_root_is_closed_where_root_alone_may_write() {
+        for (uid, mode, closed) in [
+            (0, 0o755, true),
+            (0, 0o700, true),
+            (0, 0o1755, true),
+            (0, 0o1777, false),
+            (0, 0o2775, false),
+            (1_000, 0o755, false),
+        ] {
+            assert_eq!(is_closed_to_owners(uid, mode), closed, "{uid} {mode:o}");
         }
     }
 
