@@ -120,6 +120,13 @@ impl Files {
         self.group(job, generation).join(format!("rank-{rank}.exit"))
     }
 
+    /// The name of the file that holds the order of a launch (`recovery.rs`).
+    pub(crate) const ORDER: &'static str = "order.json";
+
+    pub(crate) fn order(&self, job: JobId, generation: Generation) -> PathBuf {
+        self.group(job, generation).join(Self::ORDER)
+    }
+
     pub(crate) fn secret(&self, job: JobId, generation: Generation) -> PathBuf {
         self.group(job, generation).join("secret")
     }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::AgentError;
 use crate::files::{Files, is_full, write_durably};
+use crate::recovery::recover_successes;
 pub(crate) use damage::condition;
 use damage::{Damage, Found};
 
@@ -57,15 +58,16 @@ impl Journal {
     pub(crate) fn open(files: Files, fresh: Ledger) -> Result<Self, AgentError> {
         let path = files.ledger();
         let found = look(&path)?;
-        let damaged = matches!(found, Found::Damaged(..));
-        let stored = match found {
+        let (damaged, lost) = (matches!(found, Found::Damaged(..)), !matches!(found, Found::Good(_)));
+        let mut stored = match found {
             Found::Good(ledger) => ledger,
             Found::Damaged(before, damage) => damage::recover(&files, (before, &damage), fresh)?,
             Found::Nothing => fresh,
         };
+        let has_recovered = lost && recover_successes(&files, &mut stored) > 0;
         // Each agent begins a new file, so that the one before it is whole should this one be damaged.
         let mut journal = Self { files, path, stored, written: None };
-        if damaged {
+        if damaged || has_recovered {
             journal.write_anew(&journal.stored.clone()).map_err(|error| match error {
                 StoreLedgerError::Fatal(error) => error,
                 StoreLedgerError::Full => AgentError::io("storing the ledger")(ErrorKind::StorageFull.into()),

@@ -34,6 +34,7 @@ use crate::node::Input;
 use crate::observer::Observer;
 use crate::printed;
 use crate::process;
+use crate::recovery;
 use crate::secret_file::{self, SecretFile, descriptor_variable};
 use crate::site::Site;
 use crate::user::{UnixUser, give};
@@ -221,6 +222,7 @@ impl Launcher {
             .and_then(|()| give(&path, user))
             .map_err(|error| Fault::of_node(format!("storing the worker secret: {error}")))?;
         let members = self.site.members(order, port, &secret, user)?;
+        recovery::note_launch(files, order);
         let mut started = Vec::new();
         for mut member in members {
             let rank = member.rank;

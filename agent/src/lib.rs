@@ -43,6 +43,7 @@ mod printed;
 mod process;
 mod readings;
 mod reaper;
+mod recovery;
 mod secret_file;
 mod servers;
 mod session;

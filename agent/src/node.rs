@@ -30,6 +30,7 @@ use crate::observer::Observer;
 use crate::outbox::Outbox;
 use crate::prepare::{self, Prepared};
 use crate::process;
+use crate::recovery;
 use crate::site::Site;
 use crate::worker_socket::{AgentLine, Home, WorkerLines};
 
@@ -284,6 +285,9 @@ impl Node {
     }
 
     async fn handle(&mut self, event: NodeEvent) -> Result<(), AgentError> {
+        if let NodeEvent::Worker { job, generation, message: WorkerMessage::Stopped { .. } } = &event {
+            recovery::forget_launch(&self.site.files, *job, *generation);
+        }
         let outcome = self.ledger.handle(now(), event);
         if let Some(refusal) = &outcome.refusal {
             tracing::info!(%refusal, "refused");
@@ -356,8 +360,16 @@ impl Node {
             }
             NodeAction::Adopt { order, processes } => self.launcher.adopt(&order, processes),
             NodeAction::Sweep { job, generation, ranks } => self.launcher.sweep(job, generation, ranks),
-            NodeAction::Send { job, generation, order } => self.send(job, generation, order),
+            NodeAction::Send { job, generation, order } => {
+                if matches!(order, WorkerOrder::Stop { .. }) {
+                    recovery::forget_launch(&self.site.files, job, generation);
+                }
+                self.send(job, generation, order);
+            }
             NodeAction::Signal { job, generation, signal } => {
+                if !matches!(signal, Signal::Notice { .. }) {
+                    recovery::forget_launch(&self.site.files, job, generation);
+                }
                 let members = self.ledger.group(job, generation).map_or(&[][..], |group| group.phase.members());
                 let living: Vec<_> = members.iter().filter(|member| member.exit.is_none()).collect();
                 match signal {
@@ -384,6 +396,7 @@ impl Node {
                 tokio::spawn(async move { checkpoints::prune(&pruner, &order, &committed, keep, &site).await });
             }
             NodeAction::RemoveEmptyDirectories { order } => {
+                recovery::forget_launch(&self.site.files, order.job, order.generation);
                 let site = Arc::clone(&self.site);
                 tokio::spawn(async move { checkpoints::remove_empty(&order, &site).await });
             }

@@ -2,6 +2,7 @@
 //!
 //! What an older ledger does not know of is ended before the node offers its GPUs (`orphans.rs`), and the scheduler takes a ledger
 //! without a group for proof that it is gone: nothing runs twice, and what was ended resumes from its last checkpoint.
+//! What had succeeded is known by its exit statuses (`recovery.rs`).
 
 use std::fs;
 use std::io::ErrorKind;

@@ -8,11 +8,9 @@ use headway_types::{Fault, Generation, JobId};
 
 use super::Launcher;
 use crate::environment;
-use crate::files::read_beginning;
 use crate::process;
+use crate::recovery::read_exit;
 
-/// More than any exit status takes, in bytes.
-const STATUS_LIMIT: u64 = 64;
 /// How long a stop waits for shells whose command has ended. They need far less, unless the machine is overloaded.
 const LAST_MOMENT: Duration = Duration::from_millis(200);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -72,8 +70,6 @@ impl Launcher {
 
     /// What the shell around a rank wrote of its end; `None` if nothing, or not all of it.
     pub(super) fn written_exit(&self, job: JobId, generation: Generation, rank: u32) -> Option<Exit> {
-        let written = read_beginning(&self.site.files.exit_status(job, generation, rank), STATUS_LIMIT).ok();
-        let complete = written.filter(|text| text.ends_with('\n'));
-        complete.and_then(|text| text.trim().parse().ok()).map(Exit::Code)
+        read_exit(&self.site.files, job, generation, rank)
     }
 }

@@ -6,6 +6,7 @@ mod hooks;
 mod isolation;
 mod late_stops;
 mod life;
+mod lost_ledger;
 mod printed;
 mod secrets;
 mod socket;

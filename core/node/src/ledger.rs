@@ -5,6 +5,7 @@ mod fact;
 mod fence;
 mod hooks;
 mod notice;
+mod recovery;
 mod stop;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@ mod hooks;
 mod late_stops;
 mod laws;
 mod observations;
+mod recovery;
 mod rules;
 mod upgrade;
 

@@ -35,6 +35,13 @@ pub(super) struct Fence {
     sent: Option<Sent>,
 }
 
+impl Fence {
+    /// A fence that stands until the engine has done with the generation.
+    pub(super) fn new(generation: Generation) -> Self {
+        Self { generation, sent: None }
+    }
+}
+
 /// How a fence stands on disk: before commands were counted, it was a generation.
 #[derive(Deserialize)]
 #[serde(untagged)]
