@@ -3,6 +3,7 @@
 
 mod arrays;
 mod backup;
+mod clocks;
 mod commits;
 mod dependencies;
 mod goodput;

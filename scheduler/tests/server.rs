@@ -22,7 +22,10 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig};
 
 use crate::support::{START, TestDatabase};
 
-fn config(database: &TestDatabase) -> ServerConfig {
+/// Opens a server of [`config`] as administrator and as agent.
+pub const TOKEN: &str = "s3cret";
+
+pub fn config(database: &TestDatabase) -> ServerConfig {
     ServerConfig {
         database_url: database.url(),
         listen: "127.0.0.1:0".parse().unwrap(),
@@ -33,7 +36,7 @@ fn config(database: &TestDatabase) -> ServerConfig {
         node_certificates: headway_scheduler::NodeCertificates { tokens_too: true, ..Default::default() },
         hsts: std::time::Duration::ZERO,
         engine: EngineConfig::default(),
-        tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: "s3cret".into() }],
+        tokens: vec![InitialToken { name: "admin".into(), scope: TokenScope::Admin, secret: TOKEN.into() }],
         secrets_key: None,
         oidc: None,
         webhook_networks: Vec::new(),
