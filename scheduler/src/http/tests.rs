@@ -18,6 +18,7 @@ mod logs;
 mod nodes;
 mod oidc;
 mod pages;
+mod paging;
 mod past;
 mod people;
 mod quotas;

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use super::*;
 use crate::http::openapi;
 
-static DOCUMENT: LazyLock<Value> =
+pub static DOCUMENT: LazyLock<Value> =
     LazyLock::new(|| serde_json::to_value(openapi::complete(routes().into_openapi())).unwrap());
 
 /// What is no operation of the interface has only the form of its errors to keep to.

@@ -176,17 +176,3 @@ async fn a_cursor_of_another_sort_or_filter_is_refused() {
     let invented = served.get("eve", "/jobs?cursor=01890000-0000-7000-8000-000000000000").await;
     assert_eq!(invented.body["detail"], "this is no cursor of such a list");
 }
-
-#[tokio::test]
-async fn a_limit_that_no_page_has_is_refused() {
-    let served = Served::start().await;
-    for path in ["/jobs", "/arrays", "/queue", "/plans", "/plans/history", "/events", "/timeline"] {
-        for limit in ["0", "100000"] {
-            let refused = served.get("eve", &format!("{path}?limit={limit}")).await;
-            assert_eq!(refused.problem(StatusCode::BAD_REQUEST), "bad_request", "{path} {limit}");
-            assert_eq!(refused.body["field"], "limit", "{path} {limit}");
-            assert!(refused.body["detail"].as_str().unwrap().contains("between 1 and "), "{}", refused.body);
-        }
-        assert_eq!(served.get("eve", &format!("{path}?limit=1")).await.status, StatusCode::OK, "{path}");
-    }
-}
