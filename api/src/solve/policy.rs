@@ -29,7 +29,7 @@ pub struct Policy {
     /// Whoever has waited this long goes first; `null`: nobody does.
     #[serde(deserialize_with = "given")]
     pub patience_seconds: Option<Option<f64>>,
-    /// … and this many times as long as it would run at its smallest size (half of that if it has one size only), up to sixteen times `patience_seconds`.
+    /// … and this many times as long as it would run at its smallest size (of one size only: half of both, a third where it needs over half of the GPUs of a type), up to sixteen times `patience_seconds`.
     pub patience_share: Option<f64>,
     /// Seconds. For a job that is due a peer may be stopped that has run so long and will not end within as long again.
     pub turn_seconds: Option<f64>,

@@ -138,7 +138,7 @@ pub struct Policy {
     #[serde(default, deserialize_with = "given", skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<f64>)]
     pub patience_seconds: Option<Option<f64>>,
-    /// … and this many times as long as it would run at its smallest size (half of that if it has one size only), up to sixteen times `patience_seconds`.
+    /// … and this many times as long as it would run at its smallest size (of one size only: half of both, a third where it needs over half of the GPUs of a type), up to sixteen times `patience_seconds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patience_share: Option<f64>,
     /// Seconds. For a job that is due a peer may be stopped that has run so long and will not end within as long again.

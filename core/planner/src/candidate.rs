@@ -297,19 +297,35 @@ pub(crate) fn may_mix(job: &PlanJob) -> bool {
     job.range.mixed && job.work.model().is_some() && job.needs.spread == Spread::Prefer
 }
 
-/// Over two classes. Rows that divide a class are counted class by class: jobs that they count stay in one.
+/// Returns a job's shapes over two classes: of two kinds where it may mix them, of one kind where a reservation divides it.
+/// Rows that divide a class are counted class by class: jobs that they count stay in one.
 fn mixed_shapes(
     round: &Round<'_>,
     job: &PlanJob,
     classes: &[usize],
     nodes_of: impl Fn(&Class, u32) -> u32 + Copy,
 ) -> Vec<Shape> {
-    if !may_mix(job) || !round.cluster.site.dividing_rows_of(job).is_empty() {
+    let cluster = round.cluster;
+    if cluster.mixes.is_empty() || !cluster.site.dividing_rows_of(job).is_empty() {
         return Vec::new();
     }
-    let built: u32 = classes.iter().map(|&class| round.cluster.classes[class].gpus().0).sum();
-    let sizes = sizes_between(job, job.least(), job.range.max.min(GpuCount(built)));
-    sizes.flat_map(|gpus| round.cluster.mixed_shapes(classes, gpus, bound_layout(job), nodes_of)).collect()
+    let of_two_kinds = if may_mix(job) { cluster.mixes_of(classes, false) } else { Vec::new() };
+    let may_span = |class: &usize| job.needs.spread == Spread::Prefer || !cluster.has_domains(*class);
+    let of_one_kind: Vec<usize> = cluster.mixes_of(classes, true).into_iter().filter(may_span).collect();
+    let built: u32 = classes.iter().map(|&class| cluster.classes[class].gpus().0).sum();
+    let (least, most) = (job.least(), job.range.max.min(GpuCount(built)));
+    let shapes = sizes_between(job, least, most).flat_map(|gpus| {
+        let shapes = |mixes: &[usize]| cluster.mixed_shapes(mixes, gpus, bound_layout(job), nodes_of);
+        let has_room =
+            |shape: &Shape, class: usize| nodes_of(&cluster.classes[class], shape.per_node()) >= shape.nodes.0;
+        // A job of several sizes that finds room in one class may have fewer nodes there instead.
+        let is_needed = |shape: &Shape| {
+            least == job.range.max || !cluster.members(shape.class).iter().any(|&class| has_room(shape, class))
+        };
+        let divided = shapes(&of_one_kind).into_iter().filter(is_needed);
+        shapes(&of_two_kinds).into_iter().chain(divided).collect::<Vec<_>>()
+    });
+    shapes.collect()
 }
 
 /// The shapes there would be were every node whole, open and free, and set aside for nobody.

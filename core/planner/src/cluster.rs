@@ -112,6 +112,11 @@ impl Class {
     pub fn has_domains(&self) -> bool {
         self.domains.len() > 1
     }
+
+    /// Whether all nodes like these lie in several domains.
+    pub fn is_built_in_domains(&self) -> bool {
+        self.built.domains.len() > 1
+    }
 }
 
 /// By peak; what no catalog knows is taken for slower than what one does.
@@ -151,7 +156,7 @@ pub(crate) struct Cluster<'a> {
     pub nodes: &'a [PlanNode],
     /// In an order of their own content, so that an index means the same class in every run.
     pub classes: Vec<Class>,
-    /// None where no job may have nodes of two classes.
+    /// Pairs of classes that a gang may span.
     pub mixes: Vec<Mix>,
     /// The site's own rows, by the jobs and nodes they count.
     pub site: Site,
@@ -197,8 +202,7 @@ impl<'a> Cluster<'a> {
             })
             .collect();
         let index_of = nodes.iter().enumerate().map(|(index, node)| (node.node, index)).collect();
-        let mixed = input.jobs.iter().any(|job| job.range.mixed);
-        let mixes = if mixed { mixes::mixes(&classes, nodes) } else { Vec::new() };
+        let mixes = mixes::mixes(input, &classes);
         let mut cluster = Self { nodes, classes, mixes, site: Site::default(), class_of, domain_of, slots, index_of };
         cluster.site = Site::new(input, &cluster);
         cluster
@@ -254,8 +258,8 @@ impl<'a> Cluster<'a> {
 
     /// Fabric domains a placement touches, at least 1.
     pub fn domains_of(&self, placement: &Placement) -> u32 {
-        let nodes = placement.slices().iter().filter_map(|slice| self.index_of(slice.node));
-        let mut domains: Vec<(usize, usize)> = nodes.map(|node| (self.class_of[node], self.domain_of[node])).collect();
+        let nodes = placement.slices().iter().filter_map(|slice| self.node(slice.node));
+        let mut domains: Vec<&NodeClass> = nodes.map(|node| &node.class).collect();
         domains.sort_unstable();
         domains.dedup();
         (domains.len() as u32).max(1)

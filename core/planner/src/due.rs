@@ -4,7 +4,7 @@
 //!
 //! The wait after which a job is due goes by the job alone: `patience_share` of the time that it would run at its smallest
 //! size, within bounds. So nothing that happens to others changes it, and a job that is due stays due until it starts.
-//! Of equal priority whoever has waited longest is served first, so that no newcomer comes before a job that waits.
+//! Of equal priority whoever became due first is served first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::sync::Arc;
 use headway_types::{GpuCount, JobId, Seconds};
 
 use crate::candidate::{Candidate, Options};
+use crate::cluster::Class;
 use crate::input::PlanJob;
 use crate::policy::Policy;
 use crate::round::Round;
@@ -22,6 +23,8 @@ use crate::witness::Victims;
 const MOST_DUE: f64 = 16.0;
 /// A job of one size waits for this share of the time that an elastic one would: it cannot start on less meanwhile.
 const OF_ONE_SIZE: f64 = 0.5;
+/// The share of one that needs more than half of the nodes it could have: it never finds them free by chance.
+const OF_MOST_NODES: f64 = 1.0 / 3.0;
 /// Of the time it is given in return, a job that is stopped for another may lose this share.
 const LOST_SHARE: f64 = 0.05;
 
@@ -43,13 +46,26 @@ pub(crate) fn due_waits(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<
     waiting.filter_map(|job| Some((job.job, *round.due_after.get(&job.job)?))).collect()
 }
 
+/// Returns due jobs in the order in which they are served: the highest priority first, of these the one that became due
+/// first. So no job that becomes due later comes before one that room is promised to, however long it has waited.
+pub(crate) fn in_serving_order(round: &Round<'_>, options: &[Options<'_>], mut jobs: Vec<usize>) -> Vec<usize> {
+    let been_due = |job: &PlanJob| job.claim.waited.0 - round.due_after.get(&job.job).map_or(0.0, |after| after.0);
+    jobs.sort_by(|&a, &b| {
+        let (one, other) = (options[a].job, options[b].job);
+        let order = other.priority.cmp(&one.priority).then(been_due(other).total_cmp(&been_due(one)));
+        order.then(one.submitted_at.cmp(&other.submitted_at)).then(a.cmp(&b))
+    });
+    jobs
+}
+
 /// Returns the wait after which each job is due.
 pub(crate) fn waits_until_due(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<JobId, Seconds> {
     let policy = &round.input.policy;
     let Some(patience) = policy.patience() else { return BTreeMap::new() };
     let wait = |of: &Options<'_>| {
-        let share = if has_one_size(of.job) { OF_ONE_SIZE } else { 1.0 };
-        (share * policy.patience_share * run_time(policy, of).0).clamp(patience.0, MOST_DUE * patience.0)
+        let share = share_of_wait(round, of.job);
+        let least = share * patience.0;
+        (share * policy.patience_share * run_time(policy, of).0).clamp(least, MOST_DUE * patience.0)
     };
     options.iter().map(|of| (of.job.job, Seconds(wait(of)))).collect()
 }
@@ -59,8 +75,16 @@ fn run_time(policy: &Policy, of: &Options<'_>) -> Seconds {
     value::known_life(of.job, of.measure.least_goodput).map_or(policy.turn, |left| left + of.job.claim.ran)
 }
 
-fn has_one_size(job: &PlanJob) -> bool {
-    job.work.is_opaque() || job.range.min == job.range.max || job.range.sizes.len() == 1
+/// Returns the share of its run time that a job waits until it is due.
+fn share_of_wait(round: &Round<'_>, job: &PlanJob) -> f64 {
+    let has_one_size = job.work.is_opaque() || job.range.min == job.range.max || job.range.sizes.len() == 1;
+    let accepted = round.cluster.classes.iter().filter(|class| job.range.accepts(&class.alike.gpu_type));
+    let largest = accepted.map(Class::nominal).max().unwrap_or_default();
+    match has_one_size {
+        false => 1.0,
+        true if 2 * job.least().0 > largest.0 => OF_MOST_NODES,
+        true => OF_ONE_SIZE,
+    }
 }
 
 /// Jobs that may be stopped for a peer: they have had their turn, will not end within another, and lose little by it.

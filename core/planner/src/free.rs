@@ -178,6 +178,12 @@ impl<'c> Free<'c> {
         outlasts_promise && self.kept.get(&node).is_some_and(|left| i64::from(gpus) > *left)
     }
 
+    /// Whether a node is kept and the job leaves it by the promised moment. Such a job is put on kept nodes first, because
+    /// the others are all that is left to jobs that outlast that moment.
+    fn leaves_kept_in_time(&self, seeker: Seeker<'_>, node: usize) -> bool {
+        !seeker.outlasts_promise && self.kept.contains_key(&node)
+    }
+
     /// Rows of the site that do not leave the job so many GPUs on a node.
     fn rows_against(&self, job: &PlanJob, node: usize, gpus: u32) -> impl Iterator<Item = usize> {
         let site = &self.cluster.site;
@@ -209,8 +215,8 @@ impl<'c> Free<'c> {
         }
     }
 
-    /// Slots for a shape: nodes where the job already is, then the fullest that have room, then by id; for several
-    /// nodes, out of the domain where that is so, or out of as few domains as hold them.
+    /// Slots for a shape: nodes where the job already is, then kept ones that it leaves in time, then the fullest that have
+    /// room, then by id; for several nodes, out of the domain where that is so, or out of as few domains as hold them.
     pub fn find(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<Slot>> {
         let of_parts = self.cluster.parts(shape).map(|part| self.nodes_for(part, seeker));
         let nodes: Vec<Vec<usize>> = of_parts.collect::<Option<_>>()?;
@@ -229,7 +235,9 @@ impl<'c> Free<'c> {
         let own = own
             .filter(|&node| self.has_room(seeker, node, gpus))
             .min_by_key(|&node| (Reverse(self.owned(node, seeker.current)), self.count[node], node));
-        own.or_else(|| {
+        let kept = self.kept.keys().copied().filter(|&node| of_class(&node) && self.leaves_kept_in_time(seeker, node));
+        let kept = kept.filter(|&node| self.has_room(seeker, node, gpus)).min_by_key(|&node| (self.count[node], node));
+        own.or(kept).or_else(|| {
             let buckets = self.by_count[shape.class].iter().skip(gpus as usize);
             buckets.flatten().copied().find(|&node| self.suits(seeker, node, gpus))
         })
@@ -249,7 +257,10 @@ impl<'c> Free<'c> {
         }
         let own = |nodes: &[usize]| nodes.iter().filter(|&&node| self.owned(node, seeker.current) > 0).count();
         let ranked = |nodes: &mut Vec<usize>| {
-            nodes.sort_by_key(|&node| (Reverse(self.owned(node, seeker.current)), self.count[node], node));
+            nodes.sort_by_key(|&node| {
+                let others = (!self.leaves_kept_in_time(seeker, node), self.count[node], node);
+                (Reverse(self.owned(node, seeker.current)), others)
+            });
         };
         // Within one domain: where the job already has most, then the tightest fit.
         let within = domains.iter().filter(|(_, nodes)| nodes.len() >= wanted);

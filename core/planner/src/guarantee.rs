@@ -422,8 +422,9 @@ impl Owed<'_, '_> {
     /// long and runs now goes on. Those of higher priority are sure of going on meanwhile.
     fn serve_the_due(&mut self) {
         let due: Vec<usize> = (0..self.options.len()).filter(|&job| due::is_due(self.round, self.job(job))).collect();
+        let due = due::in_serving_order(self.round, self.options, due);
         let (running, waiting): (Vec<usize>, Vec<usize>) =
-            by_right(self.options, due).into_iter().partition(|&job| self.job(job).current.is_some());
+            due.into_iter().partition(|&job| self.job(job).current.is_some());
         let had_their_turn = due::had_their_turn(self.round, self.options);
         let mut lowest: Option<Priority> = None;
         // Queues are long, and most that wait in them are alike.

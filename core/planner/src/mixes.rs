@@ -1,13 +1,19 @@
-//! Pairs of classes that one gang may span, where its job says so. A mix is counted on from the classes: its index is one where a shape or a
-//! placement is asked for its class, and none of its own rows, nodes or prices exist. Two classes are enough: three would be three clusters.
+//! Pairs of classes that one gang may span. A mix is counted on from the classes: its index is one where a shape or a
+//! placement is asked for its class, and none of its own rows, nodes or prices exist.
+//!
+//! Classes of two kinds of nodes are for jobs that say so (`gpus.mixed`). Classes of one kind are apart only because a
+//! reservation divides the kind, and every gang that both admit may span them. A gang never spans three classes: where
+//! several reservations divide a kind so finely, it waits until two classes are enough.
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use headway_goodput::JobModel;
 use headway_types::{Execution, GpuCount, GpuType, Layout, NodeClass, NodeCount, NodeId, Placement};
 
 use crate::cluster::{Class, Cluster, Reach, Shape, Slot};
-use crate::input::PlanNode;
+use crate::input::{PlanInput, PlanNode};
 
 /// Two classes as one gang finds them.
 #[derive(Clone, Debug)]
@@ -16,24 +22,97 @@ pub(crate) struct Mix {
     alike: NodeClass,
     slower: usize,
     faster: usize,
+    /// Whether both are of one kind, which a reservation divides.
+    one_kind: bool,
+    /// Nodes of the slower class that nobody holds.
+    idle_of_slower: u32,
     /// Whether all its nodes' agents tell workers of uneven shares.
     tells_shares: bool,
 }
 
-/// Every pair that can be compared.
-pub(crate) fn mixes(classes: &[Class], nodes: &[PlanNode]) -> Vec<Mix> {
-    let pairs = (0..classes.len()).flat_map(|a| (a + 1..classes.len()).map(move |b| (a, b)));
-    let mix = |(a, b): (usize, usize)| {
-        let (first, second) = (&classes[a].alike, &classes[b].alike);
-        let alike = headway_goodput::slowest([first, second])?;
-        let second_is_slower = headway_goodput::ahead_of(second, first, NodeCount(1)).is_some();
-        // Of equally fast ones the one that reports are of, and of one GPU type either.
-        let in_order = !second_is_slower && alike.gpu_type == first.gpu_type;
-        let (slower, faster) = if in_order { (a, b) } else { (b, a) };
-        let tells_shares = [a, b].iter().flat_map(|class| &classes[*class].nodes).all(|node| nodes[*node].tells_shares);
-        Some(Mix { alike, slower, faster, tells_shares })
-    };
-    pairs.filter_map(mix).collect()
+/// Into how many classes reservations may divide a kind so that a gang may span any two of them. Beyond that one of the
+/// two is the largest class, or rounds would have too much to try.
+const FULLY_PAIRED: usize = 6;
+/// Up to so many nodes every division between two classes of one kind is tried.
+const ALL_DIVISIONS: u32 = 9;
+
+/// Returns the pairs of classes that jobs of the round may span.
+pub(crate) fn mixes(input: &PlanInput, classes: &[Class]) -> Vec<Mix> {
+    let mut mixes: Vec<Mix> =
+        divided_pairs(classes).into_iter().map(|pair| of_one_kind(input, classes, pair)).collect();
+    if input.jobs.iter().any(|job| job.range.mixed) {
+        let pairs = (0..classes.len()).flat_map(|a| (a + 1..classes.len()).map(move |b| (a, b)));
+        let unlike = pairs.filter(|&(a, b)| classes[a].alike != classes[b].alike);
+        mixes.extend(unlike.filter_map(|pair| of_two_kinds(&input.nodes, classes, pair)));
+    }
+    mixes
+}
+
+/// Returns the pairs of classes of one kind, which a reservation divides.
+fn divided_pairs(classes: &[Class]) -> Vec<(usize, usize)> {
+    let mut kinds: BTreeMap<&NodeClass, Vec<usize>> = BTreeMap::new();
+    for (class, of) in classes.iter().enumerate() {
+        kinds.entry(&of.alike).or_default().push(class);
+    }
+    let pairs = kinds.into_values().flat_map(|kind| {
+        let largest = kind.iter().copied().max_by_key(|&class| (classes[class].nodes.len(), Reverse(class)));
+        let is_paired = |a: usize, b: usize| kind.len() <= FULLY_PAIRED || Some(a) == largest || Some(b) == largest;
+        let firsts = kind.iter().enumerate();
+        let pairs = firsts.flat_map(|(at, &a)| kind[at + 1..].iter().map(move |&b| (a, b)));
+        pairs.filter(|&(a, b)| is_paired(a, b)).collect::<Vec<_>>()
+    });
+    pairs.collect()
+}
+
+fn of_one_kind(input: &PlanInput, classes: &[Class], (first, second): (usize, usize)) -> Mix {
+    let placements = input.jobs.iter().filter_map(|job| job.current.as_ref()).map(|current| &current.placement);
+    let held: BTreeSet<NodeId> = placements.flat_map(|at| at.slices()).map(|slice| slice.node).collect();
+    let is_idle = |node: &&PlanNode| !node.draining && !held.contains(&node.node);
+    let of_first = classes[first].nodes.iter().map(|&node| &input.nodes[node]);
+    Mix {
+        alike: classes[first].alike.clone(),
+        slower: first,
+        faster: second,
+        one_kind: true,
+        idle_of_slower: of_first.filter(is_idle).count() as u32,
+        tells_shares: false,
+    }
+}
+
+/// Returns the mix of two kinds if they can be compared.
+fn of_two_kinds(nodes: &[PlanNode], classes: &[Class], (a, b): (usize, usize)) -> Option<Mix> {
+    let (first, second) = (&classes[a].alike, &classes[b].alike);
+    let alike = headway_goodput::slowest([first, second])?;
+    let second_is_slower = headway_goodput::ahead_of(second, first, NodeCount(1)).is_some();
+    // Of equally fast ones the one that reports are of, and of one GPU type either.
+    let in_order = !second_is_slower && alike.gpu_type == first.gpu_type;
+    let (slower, faster) = if in_order { (a, b) } else { (b, a) };
+    let tells_shares = [a, b].iter().flat_map(|class| &classes[*class].nodes).all(|node| nodes[*node].tells_shares);
+    Some(Mix { alike, slower, faster, one_kind: false, idle_of_slower: 0, tells_shares })
+}
+
+impl Mix {
+    /// Returns its classes, ascending.
+    fn members(&self) -> [usize; 2] {
+        [self.slower.min(self.faster), self.slower.max(self.faster)]
+    }
+
+    /// Returns how many of `nodes` may be of the faster class, where the classes have room for so many each. `bound`: so
+    /// many by a layout that the job cannot leave.
+    fn divisions(&self, nodes: u32, slower: u32, faster: u32, bound: Option<u32>) -> Vec<u32> {
+        let (least, most) = (nodes.saturating_sub(slower).max(1), faster.min(nodes.saturating_sub(1)));
+        if self.one_kind && nodes <= ALL_DIVISIONS {
+            return (least..=most).collect();
+        }
+        // As few of the faster as there can be, as many, and half way; of one kind those that nobody holds as well.
+        let mut divisions = vec![least, least.midpoint(most), most];
+        divisions.extend(bound);
+        divisions.extend(self.one_kind.then(|| nodes.saturating_sub(self.idle_of_slower)));
+        divisions.sort_unstable();
+        divisions.retain(|of_faster| (least..=most).contains(of_faster));
+        divisions.dedup();
+        divisions
+    }
 }
 
 impl Cluster<'_> {
@@ -76,10 +155,14 @@ impl Cluster<'_> {
         self.index_of(node).is_some_and(|node| self.class_of(node) == mix.faster)
     }
 
-    /// Whether the nodes of its faster class come last.
+    /// Whether the nodes of its faster class come last. Nodes of one kind may come in any order.
     pub fn is_in_rank_order(&self, placement: &Placement) -> bool {
-        let class = self.class_of_placement(placement);
+        let class = self.class_of_placement(placement).filter(|class| self.is_of_two_kinds(*class));
         class.is_none_or(|class| placement.slices().is_sorted_by_key(|slice| self.is_faster(class, slice.node)))
+    }
+
+    fn is_of_two_kinds(&self, class: usize) -> bool {
+        self.mix(class).is_some_and(|mix| !mix.one_kind)
     }
 
     /// Sorts the slots of a gang into the order of its ranks: by node, then index, those of a mix's faster class last.
@@ -87,9 +170,7 @@ impl Cluster<'_> {
         slots.sort_unstable();
         let classes = slots.iter().map(|slot| self.class_of(slot.node));
         let (Some(least), Some(most)) = (classes.clone().min(), classes.max()) else { return };
-        let mix =
-            self.mixes.iter().find(|mix| [mix.slower.min(mix.faster), mix.slower.max(mix.faster)] == [least, most]);
-        if let Some(mix) = mix {
+        if let Some(mix) = self.mixes.iter().find(|mix| mix.members() == [least, most] && !mix.one_kind) {
             slots.sort_by_key(|slot| self.class_of(slot.node) == mix.faster);
         }
     }
@@ -111,7 +192,10 @@ impl Cluster<'_> {
 
     /// Whether some of its nodes are further from each other than others.
     pub fn has_domains(&self, class: usize) -> bool {
-        self.is_mix(class) || self.classes[class].has_domains()
+        match self.mix(class) {
+            None => self.classes[class].has_domains(),
+            Some(mix) => !mix.one_kind || self.classes[mix.slower].is_built_in_domains(),
+        }
     }
 
     /// How many kinds of GPUs of the cluster are faster.
@@ -147,7 +231,7 @@ impl Cluster<'_> {
             };
         }
         let [a, b] = found?;
-        let is_it = |mix: &Mix| [mix.slower.min(mix.faster), mix.slower.max(mix.faster)] == [a, b];
+        let is_it = |mix: &Mix| mix.members() == [a, b];
         if a == b { Some(a) } else { Some(self.classes.len() + self.mixes.iter().position(is_it)?) }
     }
 
@@ -160,42 +244,39 @@ impl Cluster<'_> {
             && of_faster.count() == shape.of_faster.0 as usize
     }
 
-    /// Shapes of `gpus` over both classes of each mix of these classes, by the nodes that each class has room for. A node gives as many GPUs
-    /// as the smaller kind has. `bound`: a layout that the job cannot leave.
+    /// Returns the shapes of `gpus` over both classes of each of these mixes, by the nodes that each class has room for. A
+    /// node gives as many GPUs as the smaller kind has. `bound`: a layout that the job cannot leave.
     pub fn mixed_shapes(
         &self,
-        classes: &[usize],
+        mixes: &[usize],
         gpus: GpuCount,
         bound: Option<Layout>,
         nodes_of: impl Fn(&Class, u32) -> u32,
     ) -> Vec<Shape> {
-        let open = self
-            .mixes
-            .iter()
-            .enumerate()
-            .filter(|(_, mix)| classes.contains(&mix.slower) && classes.contains(&mix.faster));
-        open.flat_map(|(at, mix)| {
+        let shapes = mixes.iter().flat_map(|&class| {
+            let Some(mix) = self.mix(class) else { return Vec::new() };
             let per_node = mix.alike.gpus_per_node.0.max(1);
             let nodes = if gpus.0.is_multiple_of(per_node) { gpus.0 / per_node } else { 0 };
-            let [slower, faster] = [mix.slower, mix.faster].map(|class| nodes_of(&self.classes[class], per_node));
-            // As few of the faster as there can be, as many, and half way.
-            let (least, most) = (nodes.saturating_sub(slower).max(1), faster.min(nodes.saturating_sub(1)));
-            let mut divisions = vec![least, least.midpoint(most), most];
-            divisions.extend(bound.map(|layout| faster_nodes(layout, per_node)));
-            divisions.sort_unstable();
-            divisions.retain(|of_faster| (least..=most).contains(of_faster));
-            divisions.dedup();
-            let class = self.classes.len() + at;
-            let shape = move |of_faster| Shape {
+            let [slower, faster] = [mix.slower, mix.faster].map(|of| nodes_of(&self.classes[of], per_node));
+            let bound = bound.map(|layout| faster_nodes(layout, per_node));
+            let shape = |of_faster| Shape {
                 class,
                 gpus,
                 nodes: NodeCount(nodes),
                 reach: Reach::Class,
                 of_faster: NodeCount(of_faster),
             };
-            divisions.into_iter().map(shape).collect::<Vec<_>>()
-        })
-        .collect()
+            mix.divisions(nodes, slower, faster, bound).into_iter().map(shape).collect()
+        });
+        shapes.collect()
+    }
+
+    /// Returns the mixes of these classes that are of one kind, or of two.
+    pub fn mixes_of(&self, classes: &[usize], one_kind: bool) -> Vec<usize> {
+        let first = self.classes.len();
+        let is_it = |mix: &Mix| mix.one_kind == one_kind && mix.members().iter().all(|of| classes.contains(of));
+        let them = self.mixes.iter().zip(first..).filter(|(mix, _)| is_it(mix));
+        them.map(|(_, class)| class).collect()
     }
 }
 

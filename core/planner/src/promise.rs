@@ -2,7 +2,7 @@
 //! then these nodes are kept: another job starts there only if it ends by that moment (EASY backfilling, Lifka 1995).
 //! Counting GPUs would not do, because scattered free GPUs are no room for a job of whole nodes.
 //!
-//! The round looks at due jobs by right (priority, then wait). Jobs that find room before the first that does not count
+//! The round looks at due jobs in the order in which they are served (priority, then since when they are due). Jobs that find room before the first that does not count
 //! into its moment. A job without a known end may not start on kept nodes, since it may never give them back.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +13,6 @@ use headway_types::{GpuCount, Seconds};
 use crate::candidate::{Candidate, Options};
 use crate::due::{self, ends_after};
 use crate::free::Seeker;
-use crate::guarantee::by_right;
 use crate::place::Placing;
 use crate::round::Round;
 use crate::rows::RowKind;
@@ -82,7 +81,7 @@ fn find_first_without_room(round: &Round<'_>, options: &[Options<'_>]) -> (BTree
     }
     let had_their_turn = due::had_their_turn(round, options);
     let mut present = Present::new(round, options);
-    for job in by_right(options, due) {
+    for job in due::in_serving_order(round, options, due) {
         let candidates = &options[job].candidates;
         let sizes = candidates.iter().map(|one| one.gpus).filter(|gpus| gpus.0 > 0);
         let Some(least) = sizes.min() else { continue };

@@ -165,4 +165,58 @@ mod tests {
         input.now = NOW + Seconds(940.0);
         assert_eq!(planned(&input).assignments.len(), 0, "nothing starts there any more");
     }
+
+    /// Four nodes of four GPUs; these are reserved in three days.
+    fn partly_reserved(numbers: &[u32], jobs: Vec<PlanJob>) -> PlanInput {
+        let from = NOW + Seconds(259_200.0);
+        let reservations = vec![reservation("r9", numbers, from, from + Seconds(14_400.0))];
+        PlanInput { reservations, ..round((1..=4).map(|number| node(number, "alpha", 4)).collect(), jobs) }
+    }
+
+    #[test]
+    fn a_gang_takes_open_and_reserved_nodes_together_and_leaves_before_the_reservation() {
+        for numbers in [&[3, 4][..], &[1], &[1, 2, 3], &[2]] {
+            let input = partly_reserved(numbers, vec![saving(1, 16)]);
+            let plan = planned(&input);
+            assert!(plan.assignments.contains_key(&job_id(1)), "{numbers:?}");
+            let mut next = after(&input, &plan);
+            assert_eq!(planned(&next).assignments, plan.assignments, "{numbers:?}: planning again changes nothing");
+            next.reservations.clear();
+            assert_eq!(
+                planned(&next).assignments,
+                plan.assignments,
+                "{numbers:?}: nor does the end of the reservation"
+            );
+            next.reservations = input.reservations;
+            next.now = NOW + Seconds(259_140.0);
+            assert!(planned(&next).assignments.is_empty(), "{numbers:?}");
+        }
+    }
+
+    #[test]
+    fn a_gang_that_cannot_save_takes_no_reserved_node_without_a_limit_that_fits() {
+        assert!(planned(&partly_reserved(&[3, 4], vec![rigid(1, 16)])).assignments.is_empty());
+        let mut limited = rigid(1, 16);
+        limited.bounds.time_left = Some(Seconds(86_400.0));
+        assert_eq!(planned(&partly_reserved(&[3, 4], vec![limited])).assignments.len(), 1);
+    }
+
+    #[test]
+    fn a_gang_that_other_jobs_keep_from_open_nodes_takes_the_reserved_ones_that_are_free() {
+        let first = partly_reserved(&[3, 4], vec![saving(2, 4)]);
+        let mut next = after(&first, &planned(&first));
+        next.jobs.push(saving(1, 12));
+        next.jobs.sort_by_key(|job| job.job);
+        let plan = planned(&next);
+        assert_eq!(plan.assignments.len(), 2);
+        assert_eq!(plan.assignments[&job_id(2)], planned(&first).assignments[&job_id(2)], "nobody moves for it");
+    }
+
+    #[test]
+    fn a_gang_that_runs_stays_where_a_reservation_is_made_on_some_of_its_nodes() {
+        let open = partly_reserved(&[], vec![saving(1, 16)]);
+        let running = after(&open, &planned(&open));
+        let reserved = PlanInput { reservations: partly_reserved(&[1, 3], Vec::new()).reservations, ..running };
+        assert_eq!(planned(&reserved).assignments, planned(&open).assignments);
+    }
 }

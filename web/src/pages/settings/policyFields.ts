@@ -67,7 +67,7 @@ export const SECTIONS: readonly Section[] = [
     title: "Who waits",
     fields: [
       { key: "patience_seconds", name: "patience", kind: "number", unit: seconds, none: "nobody is ever due", help: "a job that has waited so long is due: others shrink for it" },
-      { key: "patience_share", name: "share of the run time", kind: "number", help: "… and this many times as long as it would run at its smallest size (half of that if it has one size only), up to sixteen times the patience" },
+      { key: "patience_share", name: "share of the run time", kind: "number", help: "… and this many times as long as it would run at its smallest size (of one size only: half of both, a third where it needs over half of the GPUs of a type), up to sixteen times the patience" },
       { key: "turn_seconds", name: "a turn", kind: "number", unit: seconds, help: "for a job that is due a peer may be stopped that has run so long" },
       { key: "usage_half_life_seconds", name: "half-life of usage", kind: "number", unit: seconds, help: "after this long GPU-time counts half in what a project has used" },
     ],
