@@ -308,6 +308,14 @@ pub struct Rebalancing {
     pub reason: Option<String>,
 }
 
+impl Rebalancing {
+    /// Whether somebody forces an allocation on a job.
+    #[must_use]
+    pub fn is_forced(&self) -> bool {
+        !self.force.is_empty()
+    }
+}
+
 /// Which running jobs a rebalancing may move: those of all that is named here. What names nothing names everybody.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

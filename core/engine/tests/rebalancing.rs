@@ -113,6 +113,8 @@ fn what_a_plan_moved_is_taken_back_as_far_as_it_lives() {
     let record = &cluster.plans[&back];
     assert_eq!((&record.state, record.terms.as_ref().unwrap().undoes), (&PlanState::Adopted, Some(plan)));
     assert!(record.plan.report.trigger.contains("asked to take back what plan"), "{}", record.plan.report.trigger);
+    assert!(record.summary().forced, "lists tell that it was forced, whatever it gains");
+    assert!(cluster.messages.iter().any(|one| one.contains(&record.plan.report.trigger) && one.ends_with(", forced")));
 
     cluster.request(Request::Hold { job: two, reason: None });
     follow(&mut cluster, &[0]);

@@ -77,7 +77,7 @@ impl PlanRecord {
             bound: report.bound,
             gap: report.gap,
             moves: report.moves.len() as u32,
-            forced: self.terms.as_ref().is_some_and(|terms| !terms.force.is_empty()),
+            forced: self.terms.as_ref().is_some_and(|terms| terms.is_forced()),
             undoes: self.terms.as_ref().and_then(|terms| terms.undoes),
         }
     }

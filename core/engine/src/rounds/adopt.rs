@@ -148,7 +148,7 @@ impl Engine {
             self.decide(&old, PlanEvent::Supersede, &by);
         }
         let report = &plan.report;
-        let forced = terms.as_ref().is_some_and(|terms| !terms.force.is_empty());
+        let forced = terms.as_ref().is_some_and(|terms| terms.is_forced());
         let message = format!(
             "a plan with {} becomes the target ({}): objective {:.4} instead of {:.4}{}",
             moves(&plan),
