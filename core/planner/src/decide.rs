@@ -55,8 +55,8 @@ struct Attempt {
 pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
     let policy = &round.input.policy;
     let mut best: Option<Decision> = None;
-    // Jobs that have less than they are sure of in the best decision, because nothing better found room.
-    let mut fewest_broken = usize::MAX;
+    // What the best decision breaks, because nothing better found room.
+    let mut least_broken = Broken::MOST;
     // Most promising first; of equals the earliest.
     let mut waiting = BinaryHeap::from([(Quanta(i64::MAX), Reverse(0), Attempt::default())]);
     let mut seen = BTreeSet::new();
@@ -79,7 +79,8 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
             Solver::Milp => milp::solve_from(Backend::BUILT_IN, &program, &effort(policy), &prices)?,
         };
         solves += 1;
-        let worse = best.as_ref().is_some_and(|best| fewest_broken == 0 && solution.objective <= best.objective.0);
+        let keeps_all = least_broken == Broken::default();
+        let worse = best.as_ref().is_some_and(|best| keeps_all && solution.objective <= best.objective.0);
         if worse {
             continue;
         }
@@ -97,9 +98,9 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
                 waiting.push((Quanta(solution.objective - loss), Reverse(order), way));
             }
         }
-        let broken = broken(options, owed, &placed.choice);
-        if (broken, Reverse(objective)) < (fewest_broken, Reverse(found.objective)) {
-            fewest_broken = broken;
+        let broken = Broken::by(&placed.choice, round, options, owed);
+        if (broken, Reverse(objective)) < (least_broken, Reverse(found.objective)) {
+            least_broken = broken;
             (found.choice, found.placements, found.objective) = (placed.choice, placed.placements, objective);
         }
     }
@@ -141,8 +142,21 @@ fn value(options: &[Options<'_>], choice: &[usize]) -> Quanta {
     Quanta(options.iter().zip(choice).map(|(job, &at)| job.candidates[at].value.0).sum())
 }
 
-fn broken(options: &[Options<'_>], owed: &Guarantees, choice: &[usize]) -> usize {
-    owed.sure.keys().filter(|&&job| !owed.allow(options, job, choice[job])).count()
+/// Jobs that have less than they are sure of. First come those that are served before the job that room is promised to: one
+/// of them that starts later than it can makes the promised moment recede.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Broken {
+    startable: usize,
+    all: usize,
+}
+
+impl Broken {
+    const MOST: Self = Self { startable: usize::MAX, all: usize::MAX };
+
+    fn by(choice: &[usize], round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Self {
+        let broken = || owed.sure.keys().filter(|&&job| !owed.allow(options, job, choice[job]));
+        Self { startable: broken().filter(|job| round.startable.contains(job)).count(), all: broken().count() }
+    }
 }
 
 /// The program without what guarantees and the attempt forbid, and per job which candidates its columns stand for.
