@@ -367,10 +367,13 @@ impl Node {
                 self.send(job, generation, order);
             }
             NodeAction::Signal { job, generation, signal } => {
-                if !matches!(signal, Signal::Notice { .. }) {
+                let group = self.ledger.group(job, generation);
+                // A stop may begin with a notice, after which a script saves and exits 0.
+                let stops = group.is_none_or(|group| group.phase.is_stopping());
+                if stops || !matches!(signal, Signal::Notice { .. }) {
                     recovery::forget_launch(&self.site.files, job, generation);
                 }
-                let members = self.ledger.group(job, generation).map_or(&[][..], |group| group.phase.members());
+                let members = group.map_or(&[][..], |group| group.phase.members());
                 let living: Vec<_> = members.iter().filter(|member| member.exit.is_none()).collect();
                 match signal {
                     Signal::Notice { signal, to } => {

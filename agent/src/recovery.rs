@@ -1,5 +1,5 @@
 //! Successes that a lost ledger does not tell of. Beside a group's output lies its order, from its launch until something
-//! but its own work may end it: a stop, or a worker that leaves early. Where all ranks of the group wrote that they
+//! but its own work may end it: a stop (also one that begins with a notice), or a worker that leaves early. Where all ranks of the group wrote that they
 //! exited 0, the group has succeeded, and its job must not run again.
 //!
 //! The exit statuses are files of the job's user, who can lie about that job only. What still runs is no success: it is
@@ -16,6 +16,8 @@ use crate::files::{Files, read_beginning, write_durably};
 
 /// More than any exit status takes, in bytes.
 const STATUS_LIMIT: u64 = 64;
+/// More than any order takes, in bytes.
+const ORDER_LIMIT: u64 = 16 << 20;
 
 /// Notes that a group is about to be launched. Without the note its success is known from the ledger alone.
 pub(crate) fn note_launch(files: &Files, order: &LaunchOrder) {
@@ -41,10 +43,13 @@ pub(crate) fn forget_launch(files: &Files, job: JobId, generation: Generation) {
 /// lost.
 pub(crate) fn recover_successes(files: &Files, ledger: &mut Ledger) -> usize {
     let mut recovered = 0;
-    for order in list(&files.jobs()).iter().flat_map(|job| list(job)).filter_map(|group| read_order(&group)) {
-        let (job_id, generation) = (order.job, order.generation);
+    for order in list_groups(files).iter().filter_map(|group| read_order(group)) {
+        let (job_id, generation, epilog) = (order.job, order.generation, order.run.hooks.epilog.is_some());
         if has_succeeded(files, ledger, &order) && ledger.recover_success(order) {
             tracing::info!(%job_id, %generation, "the ledger was lost; a group that it had known has succeeded");
+            if epilog {
+                tracing::warn!(%job_id, %generation, "its epilog is not run, since it may have run before");
+            }
             recovered += 1;
         }
     }
@@ -66,10 +71,25 @@ fn has_succeeded(files: &Files, ledger: &Ledger, order: &LaunchOrder) -> bool {
 
 /// Returns the order beside the output of a group, where it is of this group.
 fn read_order(group: &Path) -> Option<LaunchOrder> {
-    let order: LaunchOrder = serde_json::from_slice(&fs::read(group.join(Files::ORDER)).ok()?).ok()?;
+    let text = read_beginning(&group.join(Files::ORDER), ORDER_LIMIT).ok()?;
+    let order: LaunchOrder = serde_json::from_str(&text).ok()?;
     group.ends_with(format!("{}/{}", order.job, order.generation)).then_some(order)
 }
 
-fn list(directory: &Path) -> Vec<PathBuf> {
-    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+/// Returns the directories of all generations: those that belong to the agent. Beside them lies the working directory, in
+/// which a job's user may put anything.
+fn list_groups(files: &Files) -> Vec<PathBuf> {
+    let is_generation = |path: &PathBuf| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.and_then(|name| name.strip_prefix('g')).is_some_and(|number| number.parse::<u64>().is_ok())
+    };
+    let groups = list_directories(&files.jobs()).into_iter().flat_map(|job| list_directories(&job));
+    groups.filter(is_generation).collect()
+}
+
+/// Returns the directories in one, without those that links lead to.
+fn list_directories(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| entry.path()).collect()
 }

@@ -289,6 +289,7 @@ pub(crate) fn open_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
     let admitted: Vec<usize> = round.admitted(job).collect();
     let mut shapes = shapes_on(round, job, &admitted, |class, gpus| round.cluster.shapes(class, gpus));
     shapes.extend(mixed_shapes(round, job, &admitted, Class::with_room));
+    shapes.extend(divided_shapes(round, job, &admitted));
     shapes
 }
 
@@ -297,35 +298,49 @@ pub(crate) fn may_mix(job: &PlanJob) -> bool {
     job.range.mixed && job.work.model().is_some() && job.needs.spread == Spread::Prefer
 }
 
-/// Returns a job's shapes over two classes: of two kinds where it may mix them, of one kind where a reservation divides it.
-/// Rows that divide a class are counted class by class: jobs that they count stay in one.
+/// Returns a job's shapes over two classes of two kinds, where it may mix them.
 fn mixed_shapes(
     round: &Round<'_>,
     job: &PlanJob,
     classes: &[usize],
     nodes_of: impl Fn(&Class, u32) -> u32 + Copy,
 ) -> Vec<Shape> {
-    let cluster = round.cluster;
-    if cluster.mixes.is_empty() || !cluster.site.dividing_rows_of(job).is_empty() {
+    if !may_mix(job) || is_divided_by_site(round, job) {
         return Vec::new();
     }
-    let of_two_kinds = if may_mix(job) { cluster.mixes_of(classes, false) } else { Vec::new() };
+    let mixes = round.cluster.mixes_of(classes, false);
+    let sizes = sizes_on(round, job, classes);
+    sizes.flat_map(|gpus| round.cluster.mixed_shapes(&mixes, gpus, bound_layout(job), nodes_of)).collect()
+}
+
+/// Returns a job's shapes over two classes of one kind, which a reservation divides. A job of several sizes has them only
+/// for sizes that neither class can hold: where one can, the job may have fewer nodes there instead.
+fn divided_shapes(round: &Round<'_>, job: &PlanJob, classes: &[usize]) -> Vec<Shape> {
+    let cluster = round.cluster;
     let may_span = |class: &usize| job.needs.spread == Spread::Prefer || !cluster.has_domains(*class);
-    let of_one_kind: Vec<usize> = cluster.mixes_of(classes, true).into_iter().filter(may_span).collect();
-    let built: u32 = classes.iter().map(|&class| cluster.classes[class].gpus().0).sum();
-    let (least, most) = (job.least(), job.range.max.min(GpuCount(built)));
-    let shapes = sizes_between(job, least, most).flat_map(|gpus| {
-        let shapes = |mixes: &[usize]| cluster.mixed_shapes(mixes, gpus, bound_layout(job), nodes_of);
-        let has_room =
-            |shape: &Shape, class: usize| nodes_of(&cluster.classes[class], shape.per_node()) >= shape.nodes.0;
-        // A job of several sizes that finds room in one class may have fewer nodes there instead.
-        let is_needed = |shape: &Shape| {
-            least == job.range.max || !cluster.members(shape.class).iter().any(|&class| has_room(shape, class))
-        };
-        let divided = shapes(&of_one_kind).into_iter().filter(is_needed);
-        shapes(&of_two_kinds).into_iter().chain(divided).collect::<Vec<_>>()
-    });
-    shapes.collect()
+    let mixes: Vec<usize> = cluster.mixes_of(classes, true).into_iter().filter(may_span).collect();
+    if mixes.is_empty() || is_divided_by_site(round, job) {
+        return Vec::new();
+    }
+    let has_one_size = job.least() == job.range.max;
+    let can_hold = |class: usize, shape: &Shape| cluster.classes[class].with_room(shape.per_node()) >= shape.nodes.0;
+    let is_needed =
+        |shape: &Shape| has_one_size || !cluster.members(shape.class).iter().any(|&class| can_hold(class, shape));
+    let sizes = sizes_on(round, job, classes);
+    let shapes = sizes.flat_map(|gpus| cluster.mixed_shapes(&mixes, gpus, bound_layout(job), Class::with_room));
+    shapes.filter(is_needed).collect()
+}
+
+/// Whether a row of the site that divides a class counts a job. Such rows are counted class by class, so that the job stays
+/// in one.
+fn is_divided_by_site(round: &Round<'_>, job: &PlanJob) -> bool {
+    !round.cluster.site.dividing_rows_of(job).is_empty()
+}
+
+/// Returns the sizes that a job allows on all of these classes together.
+fn sizes_on<'j>(round: &Round<'_>, job: &'j PlanJob, classes: &[usize]) -> Box<dyn Iterator<Item = GpuCount> + 'j> {
+    let built: u32 = classes.iter().map(|&class| round.cluster.classes[class].gpus().0).sum();
+    sizes_between(job, job.least(), job.range.max.min(GpuCount(built)))
 }
 
 /// The shapes there would be were every node whole, open and free, and set aside for nobody.

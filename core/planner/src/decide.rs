@@ -11,6 +11,7 @@ use headway_solver::{Column, Effort, Program, Solution, solve_from};
 use headway_types::{Placement, Solver};
 
 use crate::candidate::Options;
+use crate::due;
 use crate::guarantee::Guarantees;
 use crate::place;
 use crate::policy::Policy;
@@ -55,8 +56,8 @@ struct Attempt {
 pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
     let policy = &round.input.policy;
     let mut best: Option<Decision> = None;
-    // What the best decision breaks, because nothing better found room.
-    let mut least_broken = Broken::MOST;
+    // Of the best decision, because nothing better found room.
+    let mut fewest_unmet = UnmetRights::MOST;
     // Most promising first; of equals the earliest.
     let mut waiting = BinaryHeap::from([(Quanta(i64::MAX), Reverse(0), Attempt::default())]);
     let mut seen = BTreeSet::new();
@@ -79,8 +80,8 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
             Solver::Milp => milp::solve_from(Backend::BUILT_IN, &program, &effort(policy), &prices)?,
         };
         solves += 1;
-        let keeps_all = least_broken == Broken::default();
-        let worse = best.as_ref().is_some_and(|best| keeps_all && solution.objective <= best.objective.0);
+        let meets_all = fewest_unmet == UnmetRights::default();
+        let worse = best.as_ref().is_some_and(|best| meets_all && solution.objective <= best.objective.0);
         if worse {
             continue;
         }
@@ -98,9 +99,9 @@ pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarante
                 waiting.push((Quanta(solution.objective - loss), Reverse(order), way));
             }
         }
-        let broken = Broken::by(&placed.choice, round, options, owed);
-        if (broken, Reverse(objective)) < (least_broken, Reverse(found.objective)) {
-            least_broken = broken;
+        let unmet = UnmetRights::by(&placed.choice, round, options, owed);
+        if (unmet, Reverse(objective)) < (fewest_unmet, Reverse(found.objective)) {
+            fewest_unmet = unmet;
             (found.choice, found.placements, found.objective) = (placed.choice, placed.placements, objective);
         }
     }
@@ -142,20 +143,27 @@ fn value(options: &[Options<'_>], choice: &[usize]) -> Quanta {
     Quanta(options.iter().zip(choice).map(|(job, &at)| job.candidates[at].value.0).sum())
 }
 
-/// Jobs that have less than they are sure of. First come those that are served before the job that room is promised to: one
-/// of them that starts later than it can makes the promised moment recede.
+/// How many jobs have less than they are sure of. Of equally many, those with another right than a wait (floors, what is
+/// reclaimed, higher priority) weigh most. Then come those that are served before the job that room is promised to: one of
+/// them that starts later than it can makes the promised moment recede.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Broken {
-    startable: usize,
+struct UnmetRights {
     all: usize,
+    not_due: usize,
+    startable: usize,
 }
 
-impl Broken {
-    const MOST: Self = Self { startable: usize::MAX, all: usize::MAX };
+impl UnmetRights {
+    const MOST: Self = Self { all: usize::MAX, not_due: usize::MAX, startable: usize::MAX };
 
     fn by(choice: &[usize], round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Self {
-        let broken = || owed.sure.keys().filter(|&&job| !owed.allow(options, job, choice[job]));
-        Self { startable: broken().filter(|job| round.startable.contains(job)).count(), all: broken().count() }
+        let unmet: Vec<usize> =
+            owed.sure.keys().copied().filter(|&job| !owed.allow(options, job, choice[job])).collect();
+        Self {
+            all: unmet.len(),
+            not_due: unmet.iter().filter(|&&job| !due::is_due(round, options[job].job)).count(),
+            startable: unmet.iter().filter(|job| round.startable.contains(job)).count(),
+        }
     }
 }
 

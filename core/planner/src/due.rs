@@ -4,7 +4,7 @@
 //!
 //! The wait after which a job is due goes by the job alone: `patience_share` of the time that it would run at its smallest
 //! size, within bounds. So nothing that happens to others changes it, and a job that is due stays due until it starts.
-//! Of equal priority whoever became due first is served first.
+//! Of equal priority the job that became due first is served first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::witness::Victims;
 const MOST_DUE: f64 = 16.0;
 /// A job of one size waits for this share of the time that an elastic one would: it cannot start on less meanwhile.
 const OF_ONE_SIZE: f64 = 0.5;
-/// The share of one that needs more than half of the nodes it could have: it never finds them free by chance.
+/// The same of a job that needs more than half of the GPUs of a kind of nodes: they are never free by chance.
 const OF_MOST_NODES: f64 = 1.0 / 3.0;
 /// Of the time it is given in return, a job that is stopped for another may lose this share.
 const LOST_SHARE: f64 = 0.05;
@@ -49,13 +49,18 @@ pub(crate) fn due_waits(round: &Round<'_>, options: &[Options<'_>]) -> BTreeMap<
 /// Returns due jobs in the order in which they are served: the highest priority first, of these the one that became due
 /// first. So no job that becomes due later comes before one that room is promised to, however long it has waited.
 pub(crate) fn in_serving_order(round: &Round<'_>, options: &[Options<'_>], mut jobs: Vec<usize>) -> Vec<usize> {
-    let been_due = |job: &PlanJob| job.claim.waited.0 - round.due_after.get(&job.job).map_or(0.0, |after| after.0);
     jobs.sort_by(|&a, &b| {
         let (one, other) = (options[a].job, options[b].job);
-        let order = other.priority.cmp(&one.priority).then(been_due(other).total_cmp(&been_due(one)));
+        let order = other.priority.cmp(&one.priority).then(time_due(round, other).cmp(&time_due(round, one)));
         order.then(one.submitted_at.cmp(&other.submitted_at)).then(a.cmp(&b))
     });
     jobs
+}
+
+/// Returns for how many milliseconds a job has been due: whole ones, so that rounding never changes who comes first.
+pub(crate) fn time_due(round: &Round<'_>, job: &PlanJob) -> i64 {
+    let after = round.due_after.get(&job.job).map_or(0.0, |after| after.0);
+    ((job.claim.waited.0 - after) * 1e3).round() as i64
 }
 
 /// Returns the wait after which each job is due.

@@ -235,12 +235,20 @@ impl<'c> Free<'c> {
         let own = own
             .filter(|&node| self.has_room(seeker, node, gpus))
             .min_by_key(|&node| (Reverse(self.owned(node, seeker.current)), self.count[node], node));
-        let kept = self.kept.keys().copied().filter(|&node| of_class(&node) && self.leaves_kept_in_time(seeker, node));
-        let kept = kept.filter(|&node| self.has_room(seeker, node, gpus)).min_by_key(|&node| (self.count[node], node));
-        own.or(kept).or_else(|| {
+        own.or_else(|| self.kept_node(shape, seeker)).or_else(|| {
             let buckets = self.by_count[shape.class].iter().skip(gpus as usize);
             buckets.flatten().copied().find(|&node| self.suits(seeker, node, gpus))
         })
+    }
+
+    /// Returns the fullest kept node with room for a job that leaves it in time.
+    fn kept_node(&self, shape: Shape, seeker: Seeker<'_>) -> Option<usize> {
+        if seeker.outlasts_promise {
+            return None;
+        }
+        let gpus = shape.per_node();
+        let of_class = self.kept.keys().copied().filter(|&node| self.cluster.class_of(node) == shape.class);
+        of_class.filter(|&node| self.has_room(seeker, node, gpus)).min_by_key(|&node| (self.count[node], node))
     }
 
     fn several(&self, shape: Shape, seeker: Seeker<'_>) -> Option<Vec<usize>> {

@@ -2,8 +2,8 @@
 //! placement is asked for its class, and none of its own rows, nodes or prices exist.
 //!
 //! Classes of two kinds of nodes are for jobs that say so (`gpus.mixed`). Classes of one kind are apart only because a
-//! reservation divides the kind, and every gang that both admit may span them. A gang never spans three classes: where
-//! several reservations divide a kind so finely, it waits until two classes are enough.
+//! reservation divides the kind: a gang of whole nodes that both admit may span them. A gang never spans three classes:
+//! where several reservations divide a kind so finely, it waits until two classes are enough.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -20,11 +20,13 @@ use crate::input::{PlanInput, PlanNode};
 pub(crate) struct Mix {
     /// What it is valued by.
     alike: NodeClass,
+    /// Of one kind: the class that comes first.
     slower: usize,
+    /// Of one kind: the other.
     faster: usize,
     /// Whether both are of one kind, which a reservation divides.
     one_kind: bool,
-    /// Nodes of the slower class that nobody holds.
+    /// Nodes of the slower class that no job holds; counted for classes of one kind.
     idle_of_slower: u32,
     /// Whether all its nodes' agents tell workers of uneven shares.
     tells_shares: bool,
@@ -38,8 +40,14 @@ const ALL_DIVISIONS: u32 = 9;
 
 /// Returns the pairs of classes that jobs of the round may span.
 pub(crate) fn mixes(input: &PlanInput, classes: &[Class]) -> Vec<Mix> {
-    let mut mixes: Vec<Mix> =
-        divided_pairs(classes).into_iter().map(|pair| of_one_kind(input, classes, pair)).collect();
+    let pairs = divided_pairs(classes);
+    let mut mixes = Vec::new();
+    if !pairs.is_empty() {
+        let placements = input.jobs.iter().filter_map(|job| job.current.as_ref()).map(|current| &current.placement);
+        let held: BTreeSet<NodeId> = placements.flat_map(Placement::slices).map(|slice| slice.node).collect();
+        let is_idle = |node: usize| !input.nodes[node].draining && !held.contains(&input.nodes[node].node);
+        mixes.extend(pairs.into_iter().map(|pair| of_one_kind(classes, pair, is_idle)));
+    }
     if input.jobs.iter().any(|job| job.range.mixed) {
         let pairs = (0..classes.len()).flat_map(|a| (a + 1..classes.len()).map(move |b| (a, b)));
         let unlike = pairs.filter(|&(a, b)| classes[a].alike != classes[b].alike);
@@ -64,17 +72,13 @@ fn divided_pairs(classes: &[Class]) -> Vec<(usize, usize)> {
     pairs.collect()
 }
 
-fn of_one_kind(input: &PlanInput, classes: &[Class], (first, second): (usize, usize)) -> Mix {
-    let placements = input.jobs.iter().filter_map(|job| job.current.as_ref()).map(|current| &current.placement);
-    let held: BTreeSet<NodeId> = placements.flat_map(|at| at.slices()).map(|slice| slice.node).collect();
-    let is_idle = |node: &&PlanNode| !node.draining && !held.contains(&node.node);
-    let of_first = classes[first].nodes.iter().map(|&node| &input.nodes[node]);
+fn of_one_kind(classes: &[Class], (first, second): (usize, usize), is_idle: impl Fn(usize) -> bool) -> Mix {
     Mix {
         alike: classes[first].alike.clone(),
         slower: first,
         faster: second,
         one_kind: true,
-        idle_of_slower: of_first.filter(is_idle).count() as u32,
+        idle_of_slower: classes[first].nodes.iter().filter(|&&node| is_idle(node)).count() as u32,
         tells_shares: false,
     }
 }

@@ -103,13 +103,13 @@ pub(crate) fn gates(input: &PlanInput) -> Vec<Gate> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use headway_types::{Plan, Seconds};
+    use headway_types::{Bytes, Plan, Seconds};
 
     use super::*;
     use crate::builder::{NOW, after, job_id, node, node_id, reservation, rigid, round};
     use crate::curves::CurveCache;
     use crate::ending::Departure;
-    use crate::verify;
+    use crate::{never_while, verify};
 
     fn planned(input: &PlanInput) -> Plan {
         let plan = crate::plan(input, &mut CurveCache::new()).unwrap();
@@ -218,5 +218,18 @@ mod tests {
         let running = after(&open, &planned(&open));
         let reserved = PlanInput { reservations: partly_reserved(&[1, 3], Vec::new()).reservations, ..running };
         assert_eq!(planned(&reserved).assignments, planned(&open).assignments);
+    }
+
+    #[test]
+    fn a_gang_for_which_too_few_nodes_are_built_is_told_so_whatever_is_reserved() {
+        let mut large = rigid(1, 16);
+        large.needs.per_node.memory = Some(Bytes(64 << 30));
+        for numbers in [&[][..], &[2, 3]] {
+            let mut input = partly_reserved(numbers, vec![large.clone()]);
+            input.nodes.iter_mut().for_each(|node| node.host.memory = Some(Bytes(128 << 30)));
+            input.nodes[3].host.memory = Some(Bytes(1 << 30));
+            let (never, _) = never_while(&input, &[job_id(1)], &mut CurveCache::new(), || true);
+            assert!(never.contains_key(&job_id(1)), "{numbers:?}");
+        }
     }
 }

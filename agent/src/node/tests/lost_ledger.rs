@@ -1,6 +1,7 @@
 //! A ledger that was lost. What had succeeded is known by what lies beside its output; of the rest there is no trace.
 
 use headway_types::command::GroupStatus;
+use headway_types::spec::{Notice, NoticeSignal, NoticeTo};
 
 use super::*;
 
@@ -38,6 +39,37 @@ async fn a_success_is_known_until_its_end_is_recorded() {
     eventually(|| (!note.exists()).then_some(())).await;
     let (_agent, groups) = restart_without_ledger(agent, &dir).await;
     assert_eq!(groups, []);
+}
+
+#[tokio::test]
+async fn what_saved_and_left_at_the_notice_of_a_stop_is_no_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let mut order = agent.order(&dir, 1, "trap 'exit 0' USR1; echo up; while :; do sleep 0.05; done");
+    order.notice = Some(Notice { signal: NoticeSignal::Usr1, before: Seconds(1.0), to: NoticeTo::Command });
+    agent.launch(&order).await;
+    for rank in [0, 1] {
+        agent.output(&order, rank, "up").await;
+    }
+    agent.phase(|phase| *phase == GroupPhase::Running).await;
+    agent.stop(&order, StopMode::Checkpoint).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Stopped);
+    let (_agent, groups) = restart_without_ledger(agent, &dir).await;
+    assert_eq!(groups, []);
+}
+
+#[tokio::test]
+async fn what_a_user_puts_beside_the_output_is_not_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let agent = Agent::start(dir.path(), 2);
+    let order = agent.order(&dir, 1, "true");
+    agent.launch(&order).await;
+    assert_eq!(agent.ended().await, GroupOutcome::Succeeded);
+    let work = agent.files.order(order.job, order.generation).ancestors().nth(2).unwrap().join("work");
+    std::fs::create_dir_all(&work).unwrap();
+    nix::unistd::mkfifo(&work.join("order.json"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let (_agent, groups) = restart_without_ledger(agent, &dir).await;
+    assert_eq!(groups.len(), 1, "the success is known, and nothing waits for the pipe");
 }
 
 #[tokio::test]

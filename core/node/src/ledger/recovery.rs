@@ -22,11 +22,8 @@ impl Ledger {
         if fence.generation < generation {
             *fence = Fence::new(generation);
         }
-        let outcome = GroupOutcome::Succeeded;
-        let phase = match order.run.hooks.epilog {
-            Some(_) => Phase::Epilog { outcome },
-            None => Phase::Ended { outcome },
-        };
+        // Without its epilog, which comes after the end of all its processes: these are ended as orphans.
+        let phase = Phase::Ended { outcome: GroupOutcome::Succeeded };
         self.groups.entry(job).or_default().insert(generation, Group::new(order, phase));
         true
     }

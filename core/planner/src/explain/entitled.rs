@@ -3,7 +3,7 @@
 use headway_types::{GpuCount, Reason, ReasonCode, Seconds};
 
 use super::{Account, gpus, reason, span, tokens};
-use crate::due::is_due;
+use crate::due::{self, is_due};
 use crate::input::{Freedom, PlanJob};
 
 impl Account<'_> {
@@ -57,9 +57,10 @@ impl Account<'_> {
     /// Why a job that is due is promised nothing.
     fn nothing_is_kept(&self, job: &PlanJob) -> String {
         let promised = self.round.promise.as_ref().map(|promise| self.options[promise.job].job);
-        match promised.filter(|to| (to.priority, to.claim.waited.0) >= (job.priority, job.claim.waited.0)) {
-            Some(to) if to.claim.waited.0 >= job.claim.waited.0 => {
-                format!("{} has waited longer for what comes free", to.name)
+        let time_due = |of: &PlanJob| due::time_due(self.round, of);
+        match promised.filter(|to| (to.priority, time_due(to)) >= (job.priority, time_due(job))) {
+            Some(to) if time_due(to) >= time_due(job) => {
+                format!("what comes free is kept for {}, which has been due for longer", to.name)
             }
             Some(to) => format!("what comes free is kept for {}, of priority {}", to.name, to.priority.0),
             None => "nothing that comes free makes room for it".into(),

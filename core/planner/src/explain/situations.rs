@@ -402,5 +402,5 @@ fn a_job_that_no_end_makes_room_for_is_told_so() {
     let of = |number| account(&input, number);
     assert!(of(2).contains("nothing that comes free makes room for it"), "{}", of(2));
     assert!(of(3).contains("kept for it as it comes free"), "{}", of(3));
-    assert!(of(4).contains("job-3 has waited longer for what comes free"), "{}", of(4));
+    assert!(of(4).contains("what comes free is kept for job-3, which has been due for longer"), "{}", of(4));
 }
