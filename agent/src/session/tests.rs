@@ -180,13 +180,15 @@ async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_tha
 
     let (_, mut inbound, outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    // More than once where the leader, on a busy machine, was too slow the first time.
+    let asked_before = asked.load(Ordering::Relaxed);
+    assert!(asked_before >= 1);
     drop((inbound, outbound));
     let again = std::time::Instant::now();
     let (_, mut inbound, _outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
     // Once around, and the silent one is passed over.
-    assert!(asked.load(Ordering::Relaxed) >= 2);
+    assert!(asked.load(Ordering::Relaxed) > asked_before);
     assert!(again.elapsed() < SHORT_PATIENCE, "{:?}", again.elapsed());
     shutdown.cancel();
     agent.await.unwrap().unwrap();
