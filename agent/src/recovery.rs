@@ -32,10 +32,19 @@ pub(crate) fn note_launch(files: &Files, order: &LaunchOrder) {
 pub(crate) fn forget_launch(files: &Files, job: JobId, generation: Generation) {
     let path = files.order(job, generation);
     match fs::remove_file(&path) {
+        // After a loss of power it must not be back: a group that was stopped is no success.
+        Ok(()) => sync_parent(&path),
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::warn!(path = %path.display(), %error, "the order of a launch stays beside its output");
         }
-        _ => {}
+        Err(_) => {}
+    }
+}
+
+fn sync_parent(path: &Path) {
+    let synced = path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all());
+    if let Err(error) = synced {
+        tracing::warn!(path = %path.display(), %error, "the removal of a launch's order is not on disk");
     }
 }
 

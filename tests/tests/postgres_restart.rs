@@ -15,6 +15,8 @@ use headway_api::client::{Client, ClientError};
 use headway_tests::databases::program;
 use headway_tests::submitters::submit;
 use headway_tests::{Cluster, Expected, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const CLIENTS: usize = 4;
@@ -27,9 +29,10 @@ async fn no_submit_with_a_key_is_lost_or_fails_while_postgres_restarts() {
     let streams: Vec<_> = (0..CLIENTS)
         .map(|number| tokio::spawn(submit_in_turn(cluster.client_of_all(), number, answers.clone(), stop.clone())))
         .collect();
+    let mut postmaster = None;
     for _ in 0..RESTARTS {
         go_on(&answers).await;
-        restart(&cluster.dir().join("pg")).await;
+        postmaster = Some(restart(&cluster.dir().join("pg")).await);
     }
     go_on(&answers).await;
     stop.store(true, Ordering::Relaxed);
@@ -44,6 +47,23 @@ async fn no_submit_with_a_key_is_lost_or_fails_while_postgres_restarts() {
     let expected: BTreeMap<String, Vec<String>> = acknowledged.into_iter().map(|(name, id)| (name, vec![id])).collect();
     assert_eq!(stored, expected);
     cluster.stop(Expected::OUTAGE).await;
+    drop(postmaster);
+}
+
+/// A Postgres that the test has restarted: no child of the cluster's, which therefore does not end it.
+struct Postmaster(Pid);
+
+impl Postmaster {
+    fn find(data: &Path) -> Self {
+        let file = std::fs::read_to_string(data.join("postmaster.pid")).unwrap();
+        Self(Pid::from_raw(file.lines().next().unwrap().trim().parse().unwrap()))
+    }
+}
+
+impl Drop for Postmaster {
+    fn drop(&mut self) {
+        kill(self.0, Signal::SIGQUIT).ok();
+    }
 }
 
 /// Submits one job after the other, each with one call; the first failure ends it.
@@ -72,7 +92,7 @@ async fn go_on(answers: &AtomicUsize) {
 }
 
 /// Restarts the Postgres of a directory as a package does, with the options that it runs with.
-async fn restart(place: &Path) {
+async fn restart(place: &Path) -> Postmaster {
     let data = place.join("data");
     let owner = std::fs::metadata(&data).unwrap();
     let mut command = Command::new(program("pg_ctl"));
@@ -82,4 +102,5 @@ async fn restart(place: &Path) {
     command.uid(owner.uid()).gid(owner.gid());
     let ended = tokio::task::spawn_blocking(move || command.status()).await.unwrap().unwrap();
     assert!(ended.success(), "pg_ctl restart: {ended}");
+    Postmaster::find(&data)
 }

@@ -18,13 +18,14 @@ use crate::view::View;
 /// How long a file system may take to list a job's checkpoints, and to remove one of them.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Lists what may be a checkpoint of the job whose directory is `$1`. The directory itself must be none by a link. What
-/// else there is in it is not read: it may be closed to the job's user, or vanish meanwhile.
+/// Lists what may be a checkpoint of the job whose directory is `$1`. The directory itself must be none by a link. A
+/// directory in it that is closed to the job's user, or vanishes meanwhile, is passed over. Any other failure is one of the
+/// search.
 const LIST: &str = r#"
 [ -d "$1" ] && [ ! -L "$1" ] && cd -P -- "$1" || exit 0
 for each in ./g[0-9]*; do
-    [ -d "$each" ] && [ ! -L "$each" ] || continue
-    find "$each" -mindepth 1 -maxdepth 1 -type d -name 'step-*' -print0
+    [ -d "$each" ] && [ ! -L "$each" ] && [ -r "$each" ] && [ -x "$each" ] || continue
+    find "$each" -mindepth 1 -maxdepth 1 -type d -name 'step-*' -print0 || [ ! -d "$each" ] || exit 1
 done
 exit 0
 "#;

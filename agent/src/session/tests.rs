@@ -165,7 +165,8 @@ async fn an_agent_without_a_session_ends_as_soon_as_it_is_told() {
     assert!(told.elapsed() < PATIENCE, "it waits for no server: {:?}", told.elapsed());
 }
 
-#[tokio::test]
+// With threads of their own, the servers answer in time also while the agent looks at its disk.
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_that_is_silent() {
     let gone = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let ((standby, asked), (leader, mut sessions)) = (stand_by().await, listen().await);
@@ -180,15 +181,13 @@ async fn an_agent_of_several_servers_finds_the_one_that_leads_and_leaves_one_tha
 
     let (_, mut inbound, outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
-    // More than once where the leader, on a busy machine, was too slow the first time.
-    let asked_before = asked.load(Ordering::Relaxed);
-    assert!(asked_before >= 1);
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
     drop((inbound, outbound));
     let again = std::time::Instant::now();
     let (_, mut inbound, _outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
     // Once around, and the silent one is passed over.
-    assert!(asked.load(Ordering::Relaxed) > asked_before);
+    assert!(asked.load(Ordering::Relaxed) >= 2);
     assert!(again.elapsed() < SHORT_PATIENCE, "{:?}", again.elapsed());
     shutdown.cancel();
     agent.await.unwrap().unwrap();

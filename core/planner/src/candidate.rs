@@ -309,7 +309,7 @@ fn mixed_shapes(
         return Vec::new();
     }
     let mixes = round.cluster.mixes_of(classes, false);
-    let sizes = sizes_on(round, job, classes);
+    let sizes = sizes_on(round, job, classes.iter().copied());
     sizes.flat_map(|gpus| round.cluster.mixed_shapes(&mixes, gpus, bound_layout(job), nodes_of)).collect()
 }
 
@@ -322,11 +322,10 @@ fn divided_shapes(round: &Round<'_>, job: &PlanJob, classes: &[usize]) -> Vec<Sh
     if mixes.is_empty() || is_divided_by_site(round, job) {
         return Vec::new();
     }
-    let has_one_size = job.least() == job.range.max;
     let can_hold = |class: usize, shape: &Shape| cluster.classes[class].with_room(shape.per_node()) >= shape.nodes.0;
     let is_needed =
-        |shape: &Shape| has_one_size || !cluster.members(shape.class).iter().any(|&class| can_hold(class, shape));
-    let sizes = sizes_on(round, job, classes);
+        |shape: &Shape| job.has_one_size() || !cluster.members(shape.class).iter().any(|&class| can_hold(class, shape));
+    let sizes = sizes_on(round, job, classes.iter().copied());
     let shapes = sizes.flat_map(|gpus| cluster.mixed_shapes(&mixes, gpus, bound_layout(job), Class::with_room));
     shapes.filter(is_needed).collect()
 }
@@ -338,8 +337,12 @@ fn is_divided_by_site(round: &Round<'_>, job: &PlanJob) -> bool {
 }
 
 /// Returns the sizes that a job allows on all of these classes together.
-fn sizes_on<'j>(round: &Round<'_>, job: &'j PlanJob, classes: &[usize]) -> Box<dyn Iterator<Item = GpuCount> + 'j> {
-    let built: u32 = classes.iter().map(|&class| round.cluster.classes[class].gpus().0).sum();
+fn sizes_on<'j>(
+    round: &Round<'_>,
+    job: &'j PlanJob,
+    classes: impl Iterator<Item = usize>,
+) -> Box<dyn Iterator<Item = GpuCount> + 'j> {
+    let built: u32 = classes.map(|class| round.cluster.classes[class].gpus().0).sum();
     sizes_between(job, job.least(), job.range.max.min(GpuCount(built)))
 }
 
@@ -354,8 +357,7 @@ pub(crate) fn built_shapes(round: &Round<'_>, job: &PlanJob) -> Vec<Shape> {
 
 /// The sizes the job allows on the cluster as built.
 pub(crate) fn allowed_sizes<'j>(round: &Round<'_>, job: &'j PlanJob) -> impl Iterator<Item = GpuCount> + 'j {
-    let built: u32 = round.cluster.classes.iter().map(|class| class.gpus().0).sum();
-    sizes_between(job, job.least(), job.range.max.min(GpuCount(built)))
+    sizes_on(round, job, 0..round.cluster.classes.len())
 }
 
 /// The sizes the job allows within bounds; a list of sizes is walked, not the span it covers.

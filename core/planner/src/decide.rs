@@ -56,7 +56,7 @@ struct Attempt {
 pub(crate) fn decide(round: &Round<'_>, options: &[Options<'_>], owed: &Guarantees) -> Result<Decision, MilpError> {
     let policy = &round.input.policy;
     let mut best: Option<Decision> = None;
-    // Of the best decision, because nothing better found room.
+    // What the best decision leaves unmet, because nothing better found room.
     let mut fewest_unmet = UnmetRights::MOST;
     // Most promising first; of equals the earliest.
     let mut waiting = BinaryHeap::from([(Quanta(i64::MAX), Reverse(0), Attempt::default())]);

@@ -82,14 +82,12 @@ fn run_time(policy: &Policy, of: &Options<'_>) -> Seconds {
 
 /// Returns the share of its run time that a job waits until it is due.
 fn share_of_wait(round: &Round<'_>, job: &PlanJob) -> f64 {
-    let has_one_size = job.work.is_opaque() || job.range.min == job.range.max || job.range.sizes.len() == 1;
+    if !job.has_one_size() {
+        return 1.0;
+    }
     let accepted = round.cluster.classes.iter().filter(|class| job.range.accepts(&class.alike.gpu_type));
     let largest = accepted.map(Class::nominal).max().unwrap_or_default();
-    match has_one_size {
-        false => 1.0,
-        true if 2 * job.least().0 > largest.0 => OF_MOST_NODES,
-        true => OF_ONE_SIZE,
-    }
+    if 2 * job.least().0 > largest.0 { OF_MOST_NODES } else { OF_ONE_SIZE }
 }
 
 /// Jobs that may be stopped for a peer: they have had their turn, will not end within another, and lose little by it.

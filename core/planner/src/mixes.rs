@@ -1,13 +1,13 @@
 //! Pairs of classes that one gang may span. A mix is counted on from the classes: its index is one where a shape or a
 //! placement is asked for its class, and none of its own rows, nodes or prices exist.
 //!
-//! Classes of two kinds of nodes are for jobs that say so (`gpus.mixed`). Classes of one kind are apart only because a
+//! Classes of two kinds of nodes are for jobs that say so (`resources.gpus.mix`). Classes of one kind are apart only because a
 //! reservation divides the kind: a gang of whole nodes that both admit may span them. A gang never spans three classes:
 //! where several reservations divide a kind so finely, it waits until two classes are enough.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use headway_goodput::JobModel;
 use headway_types::{Execution, GpuCount, GpuType, Layout, NodeClass, NodeCount, NodeId, Placement};
@@ -26,8 +26,6 @@ pub(crate) struct Mix {
     faster: usize,
     /// Whether both are of one kind, which a reservation divides.
     one_kind: bool,
-    /// Nodes of the slower class that no job holds; counted for classes of one kind.
-    idle_of_slower: u32,
     /// Whether all its nodes' agents tell workers of uneven shares.
     tells_shares: bool,
 }
@@ -35,19 +33,15 @@ pub(crate) struct Mix {
 /// Into how many classes reservations may divide a kind so that a gang may span any two of them. Beyond that one of the
 /// two is the largest class, or rounds would have too much to try.
 const FULLY_PAIRED: usize = 6;
-/// Up to so many nodes every division between two classes of one kind is tried.
-const ALL_DIVISIONS: u32 = 9;
+/// Divisions of a gang's nodes between two classes of one kind that are tried: all up to so many, else evenly spaced. They
+/// do not go by what is idle now, or what is promised to a gang would recede when a node is taken.
+const DIVISIONS_OF_ONE_KIND: u32 = 16;
+/// The same of two kinds: as few of the faster as there can be, as many, and half way.
+const DIVISIONS_OF_TWO_KINDS: u32 = 3;
 
 /// Returns the pairs of classes that jobs of the round may span.
 pub(crate) fn mixes(input: &PlanInput, classes: &[Class]) -> Vec<Mix> {
-    let pairs = divided_pairs(classes);
-    let mut mixes = Vec::new();
-    if !pairs.is_empty() {
-        let placements = input.jobs.iter().filter_map(|job| job.current.as_ref()).map(|current| &current.placement);
-        let held: BTreeSet<NodeId> = placements.flat_map(Placement::slices).map(|slice| slice.node).collect();
-        let is_idle = |node: usize| !input.nodes[node].draining && !held.contains(&input.nodes[node].node);
-        mixes.extend(pairs.into_iter().map(|pair| of_one_kind(classes, pair, is_idle)));
-    }
+    let mut mixes: Vec<Mix> = divided_pairs(classes).into_iter().map(|pair| of_one_kind(classes, pair)).collect();
     if input.jobs.iter().any(|job| job.range.mixed) {
         let pairs = (0..classes.len()).flat_map(|a| (a + 1..classes.len()).map(move |b| (a, b)));
         let unlike = pairs.filter(|&(a, b)| classes[a].alike != classes[b].alike);
@@ -72,15 +66,9 @@ fn divided_pairs(classes: &[Class]) -> Vec<(usize, usize)> {
     pairs.collect()
 }
 
-fn of_one_kind(classes: &[Class], (first, second): (usize, usize), is_idle: impl Fn(usize) -> bool) -> Mix {
-    Mix {
-        alike: classes[first].alike.clone(),
-        slower: first,
-        faster: second,
-        one_kind: true,
-        idle_of_slower: classes[first].nodes.iter().filter(|&&node| is_idle(node)).count() as u32,
-        tells_shares: false,
-    }
+fn of_one_kind(classes: &[Class], (first, second): (usize, usize)) -> Mix {
+    let alike = classes[first].alike.clone();
+    Mix { alike, slower: first, faster: second, one_kind: true, tells_shares: false }
 }
 
 /// Returns the mix of two kinds if they can be compared.
@@ -92,7 +80,7 @@ fn of_two_kinds(nodes: &[PlanNode], classes: &[Class], (a, b): (usize, usize)) -
     let in_order = !second_is_slower && alike.gpu_type == first.gpu_type;
     let (slower, faster) = if in_order { (a, b) } else { (b, a) };
     let tells_shares = [a, b].iter().flat_map(|class| &classes[*class].nodes).all(|node| nodes[*node].tells_shares);
-    Some(Mix { alike, slower, faster, one_kind: false, idle_of_slower: 0, tells_shares })
+    Some(Mix { alike, slower, faster, one_kind: false, tells_shares })
 }
 
 impl Mix {
@@ -105,15 +93,13 @@ impl Mix {
     /// many by a layout that the job cannot leave.
     fn divisions(&self, nodes: u32, slower: u32, faster: u32, bound: Option<u32>) -> Vec<u32> {
         let (least, most) = (nodes.saturating_sub(slower).max(1), faster.min(nodes.saturating_sub(1)));
-        if self.one_kind && nodes <= ALL_DIVISIONS {
-            return (least..=most).collect();
+        if most < least {
+            return Vec::new();
         }
-        // As few of the faster as there can be, as many, and half way; of one kind those that nobody holds as well.
-        let mut divisions = vec![least, least.midpoint(most), most];
-        divisions.extend(bound);
-        divisions.extend(self.one_kind.then(|| nodes.saturating_sub(self.idle_of_slower)));
+        let steps = if self.one_kind { DIVISIONS_OF_ONE_KIND } else { DIVISIONS_OF_TWO_KINDS } - 1;
+        let mut divisions: Vec<u32> = (0..=steps).map(|step| least + (most - least) * step / steps).collect();
+        divisions.extend(bound.filter(|of_faster| (least..=most).contains(of_faster)));
         divisions.sort_unstable();
-        divisions.retain(|of_faster| (least..=most).contains(of_faster));
         divisions.dedup();
         divisions
     }

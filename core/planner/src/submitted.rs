@@ -90,6 +90,11 @@ impl PlanJob {
         least.max(GpuCount(1))
     }
 
+    /// Whether it runs on one number of GPUs only.
+    pub(crate) fn has_one_size(&self) -> bool {
+        self.work.is_opaque() || self.range.min == self.range.max || self.range.sizes.len() == 1
+    }
+
     /// How long it stands still where it starts or moves: the restart, and the work that is redone.
     pub(crate) fn start_cost(&self) -> Seconds {
         self.downtime.restart + self.rework

@@ -12,10 +12,10 @@ use tokio::time::Instant;
 
 use super::StoreError;
 
-/// How long a statement of a migration waits for a lock.
-const LOCK_TIMEOUT: (&str, &str) = ("lock_timeout", "2s");
+/// How long a statement of a migration waits for a lock, and whoever asks for the table meanwhile waits behind it.
+const LOCK_TIMEOUT: (&str, &str) = ("lock_timeout", "200ms");
 /// Between two attempts: whoever waited goes first.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(2);
 /// Between two lines of the log that a migration waits.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Postgres' code for a lock that did not come in time.

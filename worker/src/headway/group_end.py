@@ -41,10 +41,10 @@ def _end_groups(process: int) -> None:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or os.getpid() != process:
         return
-    _await_idle_threads()
     failed = getattr(sys, "last_value", None) is not None
     if failed or not distributed.is_initialized() or distributed.get_backend() != "gloo":
         return
+    _await_idle_threads()
     distributed.destroy_process_group()
 
 
@@ -71,5 +71,5 @@ def _observe_threads() -> dict[str, tuple[str, str]]:
             status = dict(line.split(":", 1) for line in (task / "status").read_text().splitlines())
         except OSError:  # the thread has just ended
             continue
-        observed[task.name] = status["State"].split()[0], status["voluntary_ctxt_switches"].strip()
+        observed[task.name] = status.get("State", "?").split()[0], status.get("voluntary_ctxt_switches", "")
     return observed

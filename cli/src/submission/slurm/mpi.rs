@@ -188,7 +188,7 @@ fn read_processes(words: &[&str]) -> Option<Processes> {
 
 fn read_program(words: &[&str]) -> Option<Processes> {
     let mut found = Processes::OfJob;
-    let mut words = words.iter().copied();
+    let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
         let Some(option) = word.strip_prefix('-') else { break };
         let (name, given) = split_option(option);
@@ -198,7 +198,8 @@ fn read_program(words: &[&str]) -> Option<Processes> {
         if FLAGS.contains(&name) {
             continue;
         }
-        let value = given.or_else(|| words.next()).unwrap_or_default();
+        // What begins with a dash is the next option: one that is not known here takes no value.
+        let value = given.or_else(|| words.next_if(|next| !next.starts_with('-'))).unwrap_or_default();
         if PAIRS.contains(&name) {
             words.next();
         }
@@ -266,6 +267,8 @@ mod tests {
             ("mpiexec.hydra -genv OMP_NUM_THREADS 4 -ppn 2 ./a.out", PerNode(2)),
             ("mpirun --map-by ppr:8:node:PE=12 ./a.out", PerNode(8)),
             ("mpirun -N 8 -np 16 ./a.out", Given(16)),
+            ("mpirun --bynode -np 8 ./a.out", Given(8)),
+            ("mpirun --bind-to-core -n 4 ./a.out", Given(4)),
             ("mpirun -np 1 ./a.out : -np 7 ./b.out", Given(8)),
             ("mpirun -np $SLURM_NTASKS ./a.out", OfJob),
             ("mpirun -n \"${SLURM_NTASKS_PER_NODE}\" ./a.out", OfJob),

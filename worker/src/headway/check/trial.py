@@ -18,6 +18,7 @@ from headway.message import Configuration, Layout
 ENOUGH_STEPS = 16
 REQUEST_SHARE = 0.75
 """Of the grace: how long a stop waits for an answer before SIGTERM comes (core/node, ledger/stop.rs)."""
+LAST_WORDS_S = 30.0
 SILENT_S = 3.0
 """How long a script whose output counts steps has to find its agent."""
 LOOK_EVERY_S = 0.5
@@ -223,8 +224,10 @@ class Trial:
         return True
 
     def _last_words(self) -> None:
-        """What ended processes have said before: all of it has come already, however late it is read."""
-        while self._agent.serve_once(self._hear):
+        """What ended processes have said before: all of it has come already, however late it is read. A descendant that
+        goes on writing is not listened to for ever."""
+        end = time.monotonic() + LAST_WORDS_S
+        while self._agent.serve_once(self._hear) and time.monotonic() < end:
             pass
 
     def _hear(self, message: Message) -> None:
