@@ -1,6 +1,7 @@
-//! Checkpoint roots in which only root can save. An agent that runs jobs as their owners learns of one from the first job
-//! that cannot save there. It warns then, and again at each of its starts until the root is open. It never decides about
-//! a job: the checks before a launch do (`prepare.rs`).
+//! Checkpoint roots in which only root can save. An agent that runs jobs as their owners checks the root of its cluster
+//! when the scheduler names it, at the begin of a session, and any other when a job cannot save there. It warns then, and
+//! again at each of its starts until the root is open. It never decides about a job: the checks before a launch do
+//! (`prepare.rs`).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,13 +23,15 @@ const OTHERS_OR_GROUP_WRITE: u32 = 0o022;
 pub(crate) struct ClosedRoots {
     path: PathBuf,
     known: Arc<Mutex<BTreeSet<PathBuf>>>,
+    /// The cluster's own root, once a scheduler has named it.
+    cluster_root: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl ClosedRoots {
     pub(crate) fn new(files: &Files) -> Self {
         let path = files.closed_roots();
         let known = fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        Self { path, known: Arc::new(Mutex::new(known.unwrap_or_default())) }
+        Self { path, known: Arc::new(Mutex::new(known.unwrap_or_default())), cluster_root: Arc::default() }
     }
 
     /// Warns of each root that is still closed and forgets the others, without waiting for file systems.
@@ -36,6 +39,19 @@ impl ClosedRoots {
         let roots = self.clone();
         run_beside(move || {
             roots.check_all();
+        });
+    }
+
+    /// Warns of the cluster's own root, if only root can save there, without waiting for it. Each session names it: it is
+    /// checked once, or sessions beside a dead file system would leave a thread each.
+    pub(crate) fn report_cluster_root(&self, root: &str) {
+        let (roots, root) = (self.clone(), PathBuf::from(root));
+        let before = self.cluster_root.lock().unwrap_or_else(PoisonError::into_inner).replace(root.clone());
+        if before.as_ref() == Some(&root) {
+            return;
+        }
+        run_beside(move || {
+            roots.report(&root);
         });
     }
 
@@ -61,10 +77,10 @@ impl ClosedRoots {
         closed.len()
     }
 
-    /// Returns whether it is news that a root is closed.
+    /// Returns whether it is news that a root is closed. A relative path names none.
     fn report(&self, root: &Path) -> bool {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if known.contains(root) || !is_closed(root) {
+        if known.contains(root) || !root.is_absolute() || !is_closed(root) {
             return false;
         }
         warn_of_root(root);
@@ -103,8 +119,8 @@ fn is_closed(root: &Path) -> bool {
 fn warn_of_root(root: &Path) {
     tracing::warn!(
         root = %root.display(),
-        "only root can save where a job's checkpoints go: if this is the site's checkpoint root, make it mode 1777; else the \
-         job's training.checkpoint.dir is wrong"
+        "only root can save in this checkpoint root, so no job of another user can: if it is --checkpoint-root of the server, make \
+         it mode 1777; else a job's training.checkpoint.dir is wrong"
     );
 }
 

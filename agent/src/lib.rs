@@ -165,8 +165,16 @@ pub async fn run(config: AgentConfig, ending: Ending) -> Result<(), AgentError> 
     let node = Node::load(Arc::clone(&site), launcher.clone(), observer.clone(), Arc::clone(&outbox), inputs.clone())?;
     let unknown = orphans::end(node.ledger(), &site).await;
     let execs = exec::Execs::new(Arc::clone(&site), inputs.clone());
-    let session =
-        Session { servers, files, inputs, outbox: Arc::clone(&outbox), execs, readings, shutdown: shutdown.clone() };
+    let session = Session {
+        servers,
+        files,
+        inputs,
+        outbox: Arc::clone(&outbox),
+        execs,
+        readings,
+        closed_roots: site.users.are_others().then(|| site.closed_roots.clone()),
+        shutdown: shutdown.clone(),
+    };
     let offer = site.inventory.now();
     tracing::info!(node_id = %offer.node, name = %offer.name, gpus = offer.gpus.len(), unknown, "agent started");
 

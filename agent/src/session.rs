@@ -26,6 +26,7 @@ use tonic::{Code, Request, Status, Streaming};
 
 use crate::AgentError;
 use crate::certificate::{Certificate, Held};
+use crate::closed_roots::ClosedRoots;
 use crate::exec::Execs;
 use crate::files::Files;
 use crate::logs;
@@ -225,6 +226,8 @@ pub(crate) struct Session {
     pub(crate) outbox: Arc<Outbox>,
     pub(crate) execs: Execs,
     pub(crate) readings: Readings,
+    /// Where jobs run as their owners.
+    pub(crate) closed_roots: Option<ClosedRoots>,
     /// The agent is told to end.
     pub(crate) shutdown: CancellationToken,
 }
@@ -277,6 +280,9 @@ impl Side for Session {
         };
         if self.ask(|reply| Input::Opened(opened.term, reply)).await? {
             self.servers.learn_all(&opened.servers);
+            if let (Some(roots), Some(root)) = (&self.closed_roots, &opened.checkpoint_root) {
+                roots.report_cluster_root(root);
+            }
             tracing::info!("session opened");
             Ok(opened)
         } else {
@@ -342,6 +348,8 @@ pub(crate) struct Opened {
     heartbeat: Duration,
     /// Of the cluster, as the server names them.
     servers: Vec<String>,
+    /// Where jobs save that name no directory of their own, if the server says it.
+    checkpoint_root: Option<String>,
     inbound: Streaming<wire::SchedulerMessage>,
     lanes: Lanes,
     renewals: Renewals,
@@ -486,9 +494,9 @@ pub(crate) async fn handshake(
     let (first, inbound, servers) =
         tokio::time::timeout(dialer.patience, welcome).await.map_err(|_| SessionError::Silent)??;
     match first {
-        SchedulerToAgent::Welcome { term, heartbeat, speed, .. } => {
+        SchedulerToAgent::Welcome { term, heartbeat, speed, checkpoint_root, .. } => {
             let heartbeat = Duration::from_secs_f64((heartbeat.0 / speed).clamp(0.05, 60.0));
-            Ok(Opened { term, speed, heartbeat, servers, inbound, lanes, renewals })
+            Ok(Opened { term, speed, heartbeat, servers, checkpoint_root, inbound, lanes, renewals })
         }
         SchedulerToAgent::Refused { term: Some(term), .. } => Err(SessionError::Behind { term, followed }),
         SchedulerToAgent::Refused { reason, term: None } => Err(SessionError::Refused(reason)),

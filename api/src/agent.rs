@@ -60,7 +60,8 @@ pub enum AgentToScheduler {
 pub enum SchedulerToAgent {
     /// The session is accepted.
     /// `speed`: seconds of the scheduler's clock per second of wall time; all durations are on that clock.
-    Welcome { term: Term, lease: Seconds, heartbeat: Seconds, speed: f64 },
+    /// `checkpoint_root`: where jobs save that name no directory of their own; `None` from a scheduler that does not say it.
+    Welcome { term: Term, lease: Seconds, heartbeat: Seconds, speed: f64, checkpoint_root: Option<String> },
     /// For the ledger, fenced by the term.
     /// `serial`: none from a scheduler that does not count its commands. `secrets`: of a launch, the values of those that its order
     /// names, by variable; they bypass the ledger, which is kept on disk.

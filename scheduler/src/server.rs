@@ -179,10 +179,9 @@ pub async fn serve_reporting(
     let leader = if config.standby { leader.standing_by() } else { leader };
     let sessions = Sessions::default();
     let engine = config.engine.at_speed(config.speed.factor());
-    let lease = engine.lease;
+    let (retention, build) = (config.retention, config.build);
     let started =
-        Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), engine, config.retention, config.build)
-            .await?;
+        Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), engine.clone(), retention, build).await?;
     if started.leading.is_some() {
         reseal(&store).await?;
     }
@@ -198,7 +197,7 @@ pub async fn serve_reporting(
         sessions,
         store.clone(),
         clock,
-        lease,
+        &engine,
         config.site,
         admitting,
     );

@@ -1,7 +1,9 @@
 //! Sessions against a scheduler of a few lines: registration, heartbeats, commands, and dialling again.
 #![allow(clippy::unwrap_used)]
 
+use std::fs::Permissions;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -14,6 +16,7 @@ use tonic::{Response, Status};
 
 use super::*;
 use crate::node::tests::fixture;
+use crate::user::{LEAST_UID, RunAs, Users};
 
 pub(crate) type Session = (String, Streaming<wire::AgentMessage>, mpsc::Sender<Result<wire::SchedulerMessage, Status>>);
 
@@ -82,15 +85,27 @@ async fn stand_by() -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 async fn accept(sessions: &mut mpsc::Receiver<Session>) -> Session {
+    accept_with_root(sessions, None).await
+}
+
+async fn accept_with_root(sessions: &mut mpsc::Receiver<Session>, checkpoint_root: Option<&Path>) -> Session {
     let (token, mut inbound, sender) =
         tokio::time::timeout(Duration::from_secs(20), sessions.recv()).await.expect("an agent dials").unwrap();
     let first = inbound.message().await.unwrap().unwrap();
     let first = AgentToScheduler::try_from(first).unwrap();
     assert!(matches!(first, AgentToScheduler::Report(NodeReport::Registered { .. })));
-    let welcome =
-        SchedulerToAgent::Welcome { term: Term(3), lease: Seconds(10.0), heartbeat: Seconds(0.05), speed: 1.0 };
-    sender.send(Ok((&welcome).into())).await.unwrap();
+    sender.send(Ok((&welcome(checkpoint_root)).into())).await.unwrap();
     (token, inbound, sender)
+}
+
+fn welcome(checkpoint_root: Option<&Path>) -> SchedulerToAgent {
+    SchedulerToAgent::Welcome {
+        term: Term(3),
+        lease: Seconds(10.0),
+        heartbeat: Seconds(0.05),
+        speed: 1.0,
+        checkpoint_root: checkpoint_root.map(|root| root.display().to_string()),
+    }
 }
 
 async fn next(inbound: &mut Streaming<wire::AgentMessage>, wanted: impl Fn(&NodeReport) -> bool) {
@@ -128,6 +143,45 @@ async fn an_agent_registers_beats_obeys_and_dials_again() {
 
     let (_, mut inbound, _outbound) = accept(&mut sessions).await;
     next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+    shutdown.cancel();
+    agent.await.unwrap().unwrap();
+}
+
+/// Else people learn of it from the first job, which fails.
+#[tokio::test]
+async fn an_agent_that_runs_jobs_as_their_owners_checks_the_clusters_checkpoint_root_at_its_start() {
+    if let Err(error) = Users::new(RunAs::Owner, false, LEAST_UID) {
+        eprintln!("no jobs run as their owners here: {error}");
+        return;
+    }
+    let (address, mut sessions) = listen().await;
+    let dir = tempfile::tempdir().unwrap();
+    let roots = ["open", "closed"].map(|name| dir.path().join(name));
+    for (root, mode) in roots.iter().zip([0o1777, 0o755]) {
+        std::fs::create_dir(root).unwrap();
+        std::fs::set_permissions(root, Permissions::from_mode(mode)).unwrap();
+    }
+    let data = dir.path().join("agent");
+    let mut config = fixture::config(&data, 1);
+    config.run_as = RunAs::Owner;
+    config.server_urls = vec![format!("http://{address}")];
+    let shutdown = tokio_util::sync::CancellationToken::new();
+    let agent = tokio::spawn(crate::run(config, stop_by(&shutdown)));
+    // A server of a former release names none.
+    for root in [None, Some(&*roots[0]), Some(&*roots[1])] {
+        let (_, mut inbound, outbound) = accept_with_root(&mut sessions, root).await;
+        next(&mut inbound, |report| *report == NodeReport::Heartbeat).await;
+        drop((inbound, outbound));
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let remembered = loop {
+        if let Ok(remembered) = std::fs::read_to_string(data.join("closed_roots.json")) {
+            break remembered;
+        }
+        assert!(Instant::now() < deadline, "the closed root is not reported");
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(remembered, serde_json::to_string(&[&roots[1]]).unwrap());
     shutdown.cancel();
     agent.await.unwrap().unwrap();
 }

@@ -160,6 +160,7 @@ impl TryFrom<wire::SchedulerMessage> for SchedulerToAgent {
                 heartbeat: seconds("heartbeat_seconds", welcome.heartbeat_seconds)?,
                 // A scheduler that keeps the time of day sends none.
                 speed: if welcome.speed == 0.0 { 1.0 } else { positive("speed", welcome.speed)? },
+                checkpoint_root: Some(welcome.checkpoint_root).filter(|root| !root.is_empty()),
             },
             Body::Command(wire::Command { term, serial, body }) => {
                 let mut body = present("command body", body)?;

@@ -312,12 +312,15 @@ pub(super) fn from_scheduler() -> Vec<SchedulerToAgent> {
             SchedulerToAgent::Command { term: Term(9), serial, command, secrets }
         })
         .collect();
-    messages.push(SchedulerToAgent::Welcome {
-        term: Term(9),
-        lease: Seconds(30.0),
-        heartbeat: Seconds(5.0),
-        speed: 60.0,
-    });
+    for checkpoint_root in [None, Some("/shared/checkpoints".to_owned())] {
+        messages.push(SchedulerToAgent::Welcome {
+            term: Term(9),
+            lease: Seconds(30.0),
+            heartbeat: Seconds(5.0),
+            speed: 60.0,
+            checkpoint_root,
+        });
+    }
     messages.push(SchedulerToAgent::Renew);
     messages.push(SchedulerToAgent::Refused { reason: "it leads t3".into(), term: Some(Term(3)) });
     messages.push(SchedulerToAgent::Refused { reason: "node is known under another token".into(), term: None });

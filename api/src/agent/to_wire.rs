@@ -112,12 +112,15 @@ impl From<&SchedulerToAgent> for wire::SchedulerMessage {
     fn from(message: &SchedulerToAgent) -> Self {
         use wire::scheduler_message::Body;
         let body = match message {
-            SchedulerToAgent::Welcome { term, lease, heartbeat, speed } => Body::Welcome(wire::Welcome {
-                term: term.0,
-                lease_seconds: lease.0,
-                heartbeat_seconds: heartbeat.0,
-                speed: *speed,
-            }),
+            SchedulerToAgent::Welcome { term, lease, heartbeat, speed, checkpoint_root } => {
+                Body::Welcome(wire::Welcome {
+                    term: term.0,
+                    lease_seconds: lease.0,
+                    heartbeat_seconds: heartbeat.0,
+                    speed: *speed,
+                    checkpoint_root: checkpoint_root.clone().unwrap_or_default(),
+                })
+            }
             SchedulerToAgent::Command { term, serial, command, secrets } => {
                 Body::Command(command_to_wire(*term, *serial, command, secrets))
             }

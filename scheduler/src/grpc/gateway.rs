@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::Stream;
 use headway_api::agent::{AgentToScheduler, SERVERS_METADATA, SchedulerToAgent, WireError, followed, wire};
-use headway_engine::{Event, SessionId};
+use headway_engine::{EngineConfig, Event, SessionId};
 use headway_goodput::catalog::Catalog;
 use headway_types::{NodeId, NodeInventory, NodeReport, Seconds, Term};
 use tokio::sync::mpsc;
@@ -92,13 +92,14 @@ pub struct Gateway {
     credentials: Credentials,
     clock: Clock,
     lease: Seconds,
+    checkpoint_root: Arc<str>,
     site: Arc<Catalog>,
     standing: Standing,
     servers: Arc<tokio::sync::Mutex<Option<ServerList>>>,
 }
 
 impl Gateway {
-    /// `site`: GPU types that are not built in, or not as built in. `standing`: whether another server leads. `admission`: what opens
+    /// `engine`: what agents are told of its configuration. `site`: GPU types that are not built in, or not as built in. `standing`: whether another server leads. `admission`: what opens
     /// sessions.
     #[must_use]
     pub fn new(
@@ -106,14 +107,28 @@ impl Gateway {
         sessions: Sessions,
         store: Store,
         clock: Clock,
-        lease: Seconds,
+        engine: &EngineConfig,
         site: Catalog,
         (standing, admission): (Standing, Admission),
     ) -> Self {
         let credentials = Credentials::new(store.clone(), clock.clone(), admission);
         let (told, site) = (Told::default(), Arc::new(site));
         let servers = Arc::default();
-        Self { store, told, inbox, registrations, sessions, credentials, clock, lease, site, standing, servers }
+        let (lease, checkpoint_root) = (engine.lease, engine.checkpoint_root.as_str().into());
+        Self {
+            store,
+            told,
+            inbox,
+            registrations,
+            sessions,
+            credentials,
+            clock,
+            lease,
+            checkpoint_root,
+            site,
+            standing,
+            servers,
+        }
     }
 
     /// What gives nodes their certificates, beside this.
@@ -210,7 +225,8 @@ impl AgentGateway for Gateway {
         let heartbeat = Seconds(self.lease.0 / HEARTBEATS_PER_LEASE);
         let (term, lease) = (opened.term, self.lease);
         let speed = self.clock.speed().factor();
-        self.sessions.send(node, &SchedulerToAgent::Welcome { term, lease, heartbeat, speed });
+        let checkpoint_root = Some(self.checkpoint_root.to_string());
+        self.sessions.send(node, &SchedulerToAgent::Welcome { term, lease, heartbeat, speed, checkpoint_root });
         tracing::info!(node_id = %node, name = %inventory.name, session = session.0, "agent connected");
         let report = NodeReport::Registered { inventory, groups };
         let credentials = self.credentials.clone();

@@ -30,6 +30,7 @@ use crate::store::{AuditEntry, AuditFilter, AuditResult, SecretId, SecretOwner, 
 use crate::support::{START, TestDatabase, spec};
 
 const DEADLINE: Duration = Duration::from_secs(20);
+const ROOT: &str = "/shared/checkpoints";
 
 /// A loop with a gateway on a free port.
 struct Served {
@@ -68,8 +69,9 @@ async fn serve_with(lease: Seconds) -> Served {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let admitting = (started.cluster.standing(), Admission::by_token());
+    let told = EngineConfig { lease, checkpoint_root: ROOT.to_owned(), ..EngineConfig::default() };
     let gateway =
-        Gateway::new((started.inbox, started.registrations), sessions, store, clock, lease, site(), admitting);
+        Gateway::new((started.inbox, started.registrations), sessions, store, clock, &told, site(), admitting);
     tokio::spawn(
         tonic::transport::Server::builder()
             .add_service(gateway.into_service())
@@ -277,6 +279,17 @@ async fn a_node_that_is_ahead_is_refused_until_an_operator_readmits_it() {
     let welcome = session.hear().await;
     assert!(matches!(welcome, Some(SchedulerToAgent::Welcome { term, .. }) if term > followed), "{welcome:?}");
     assert!(served.cluster.view().ahead.is_empty());
+}
+
+#[tokio::test]
+async fn a_welcome_names_the_checkpoint_root() {
+    let served = serve().await;
+    let mut session = Session::open(&served, "agent", registered()).await.unwrap();
+    let welcome = session.hear().await;
+    assert!(
+        matches!(&welcome, Some(SchedulerToAgent::Welcome { checkpoint_root: Some(root), .. }) if root == ROOT),
+        "{welcome:?}"
+    );
 }
 
 #[tokio::test]

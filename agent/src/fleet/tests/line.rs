@@ -37,6 +37,7 @@ async fn accept(sessions: &mut mpsc::Receiver<Session>) -> (NodeInventory, Sessi
         lease: Seconds(10_000.0),
         heartbeat: Seconds(100.0),
         speed: 1_000.0,
+        checkpoint_root: None,
     };
     say(&session, welcome).await;
     (inventory, session)

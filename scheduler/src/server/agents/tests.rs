@@ -53,10 +53,9 @@ async fn served(tokens_too: bool) -> Served {
     store.ensure_token("agent", TokenScope::Agent, "agent", START).await.unwrap();
     let authorities = Authorities::open(store.clone(), Seconds(3_600.0), None).await.unwrap();
     let (sessions, clock, config) = (Sessions::default(), Clock::default(), EngineConfig::default());
-    let lease = config.lease;
     let leader = Leader::new(database.options.clone());
-    let started =
-        Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config, Retention::default(), "abc1234");
+    let (retention, told) = (Retention::default(), config.clone());
+    let started = Driver::start(store.clone(), leader, sessions.clone(), clock.clone(), config, retention, "abc1234");
     let started = started.await.unwrap();
     let shutdown = CancellationToken::new();
     let mut ready = started.cluster.readiness();
@@ -68,7 +67,7 @@ async fn served(tokens_too: bool) -> Served {
         sessions,
         store,
         clock,
-        lease,
+        &told,
         Catalog::default(),
         admitting,
     );
