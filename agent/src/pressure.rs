@@ -99,7 +99,7 @@ impl Pressure {
         let disk_mark = mark(self.disk.is_some());
         let short = readings.own.iter().chain(&readings.shared).find(|(_, space)| space.is_below(disk_mark));
         self.disk = short.map(|(path, space)| {
-            let message = Room { space: *space, files: None }.words(path);
+            let message = Room { space: *space, files: None, read_only: false }.words(path);
             self.disk.take().unwrap_or(Condition { kind: ConditionKind::DiskPressure, message })
         });
         let (memory_mark, stall_mark) =
@@ -131,12 +131,21 @@ pub(crate) struct Room {
     pub(crate) space: Space,
     /// How many more there may be; `None` where nobody counts them.
     pub(crate) files: Option<u64>,
+    /// Nothing is written there, so it is never full.
+    pub(crate) read_only: bool,
 }
 
 impl Room {
     /// None is left to speak of: what could not be written a moment ago may have made some since, by going.
     pub(crate) fn is_used_up(&self) -> bool {
         self.space.is_below(DISK_LOW) || self.files == Some(0)
+    }
+
+    /// Whether next to nothing fits, on a disk that may be of any size: a home may be 99 % full for years, and a failure
+    /// there is still the job's own.
+    pub(crate) fn is_full(&self) -> bool {
+        let left = DISK_LOW.bytes.0.min((DISK_LOW.share * self.space.total.0 as f64) as u64);
+        !self.read_only && (self.space.free.0 < left || self.files == Some(0))
     }
 
     /// What is said of the file system at a path.
@@ -153,7 +162,8 @@ impl Room {
 pub(crate) fn room(path: &Path) -> Option<Room> {
     let stat = path.ancestors().find_map(|path| rustix::fs::statvfs(path).ok())?;
     let space = Space { free: Bytes(stat.f_bavail * stat.f_frsize), total: Bytes(stat.f_blocks * stat.f_frsize) };
-    Some(Room { space, files: (stat.f_files > 0).then_some(stat.f_favail) })
+    let read_only = stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY);
+    Some(Room { space, files: (stat.f_files > 0).then_some(stat.f_favail), read_only })
 }
 
 /// How large the file system at a path is; `None` where nothing is there.
@@ -199,6 +209,22 @@ mod tests {
         assert!(pressure.own_disk_is_full());
         pressure.update(&Readings { shared: shared(100), ..disk(600) });
         assert!(!pressure.own_disk_is_full());
+    }
+
+    #[test]
+    fn a_disk_of_any_size_is_full_when_next_to_nothing_fits() {
+        const MIB: u64 = 1 << 20;
+        let room = |free: u64, total: u64| Room {
+            space: Space { free: Bytes(free * MIB), total: Bytes(total * MIB) },
+            files: Some(9),
+            read_only: false,
+        };
+        let (small, large) = (100, 1 << 30);
+        assert_eq!([0, 1, 50].map(|free| room(free, small).is_full()), [true, false, false]);
+        assert_eq!([255, 256, 1 << 20].map(|free| room(free, large).is_full()), [true, false, false]);
+        assert!(Room { files: Some(0), ..room(50, small) }.is_full());
+        assert!(!Room { read_only: true, ..room(0, small) }.is_full(), "as an image of software is");
+        assert!(!room(0, 0).is_full(), "it has no size");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! A failure beside a full disk. Output, exit statuses, working directories and the ledger lie on one file system; when it has no room left,
-//! what fails fails for that, unless the job's own files are what fills it.
+//! what fails fails for that, unless the job's own files are what fills it. The job's checkpoints, and the working directory that it names,
+//! may lie on others: of these the failure names the one that is full.
 
 use std::path::Path;
+use std::time::Duration;
 
 use headway_node::Share;
 use headway_types::{Bytes, Fault, LaunchOrder};
+use tokio::sync::oneshot;
 
 use crate::files::Files;
 use crate::pressure::{Room, room};
@@ -14,15 +17,39 @@ use crate::site::Site;
 const MOST_OF_ONE: f64 = 0.25;
 /// Files that are weighed in a working directory. Who makes more of them holds the disk by their number.
 const MOST_FILES: usize = 100_000;
+/// How long a shared file system may take to answer: a dead one never does.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whose fault a failure is that has just happened, where it may be that of a full disk.
 pub(crate) async fn full_disk(site: &Site, order: &LaunchOrder) -> Option<Fault> {
-    let room = room(site.files.root()).filter(Room::is_used_up)?;
+    let Some(room) = room(site.files.root()).filter(Room::is_used_up) else {
+        return full_elsewhere(order.clone()).await;
+    };
     let ranks = Share::of(order, site.inventory.now().node).map_or(1, |share| share.processes(order).len());
     let (files, order, limit) = (site.files.clone(), order.clone(), site.output.per_rank);
     // A walk of its files may take a while.
     let own = tokio::task::spawn_blocking(move || own(&files, &order, limit, ranks)).await.ok()?;
     Some(judge(&room, &own, site.files.root()))
+}
+
+/// The same of the disks that the order names, without waiting for one that does not answer.
+async fn full_elsewhere(order: LaunchOrder) -> Option<Fault> {
+    let (sender, found) = oneshot::channel();
+    // Of its own: an agent that goes down waits for the threads of its runtime.
+    let thread = std::thread::Builder::new().name("full-disk".to_owned());
+    thread.spawn(move || drop(sender.send(full_by_order(&order)))).ok()?;
+    tokio::time::timeout(PATIENCE, found).await.ok()?.ok()?
+}
+
+/// Checkpoints lie where all nodes and jobs save, so a full disk there speaks against none of them (`prepare.rs`). The working directory is
+/// the job's own choice.
+fn full_by_order(order: &LaunchOrder) -> Option<Fault> {
+    let is_full = |path: &Path| room(path).filter(Room::is_full).map(|room| room.words(path));
+    if let Some(has) = is_full(Path::new(&order.checkpoint_dir)) {
+        return Some(Fault { full_disk: true, ..Fault::of_infrastructure(format!("checkpoint directory {has}")) });
+    }
+    let has = is_full(Path::new(order.run.workdir.as_ref()?))?;
+    Some(Fault::of_job(format!("working directory {has}")))
 }
 
 /// What a job has on the disk.
@@ -88,7 +115,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn full() -> Room {
-        Room { space: Space { free: Bytes(0), total: Bytes(1000 * MIB) }, files: Some(7) }
+        Room { space: Space { free: Bytes(0), total: Bytes(1000 * MIB) }, files: Some(7), read_only: false }
     }
 
     #[test]
@@ -100,7 +127,7 @@ mod tests {
         assert_eq!(blamed(Own { output_beyond: Bytes(1), ..Own::default() }), Blame::Job);
         assert_eq!(blamed(Own { countless: true, ..Own::default() }), Blame::Job);
         assert_eq!(judge(&full(), &Own::default(), Path::new("/d")).message, "/d has 0 MiB of 1000 MiB left");
-        let files = Room { space: Space { free: Bytes(MIB), total: Bytes(1000 * MIB) }, files: Some(0) };
+        let files = Room { files: Some(0), ..full() };
         assert_eq!(judge(&files, &Own::default(), Path::new("/d")).message, "/d has no room for another file");
     }
 

@@ -118,6 +118,35 @@ async fn what_fails_beside_a_full_disk_is_the_nodes_fault_unless_the_job_has_fil
 }
 
 #[tokio::test]
+async fn what_fails_beside_a_full_disk_that_its_order_names_names_that_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(saves) = Disk::mount(&dir.path().join("saves"), 8) else { return };
+    let Some(home) = Disk::mount(&dir.path().join("home"), 8) else { return };
+    let agent = Agent::start(dir.path(), 1);
+    let failed = async |generation: u64, line: String| {
+        let mut order = agent.order(&dir, generation, &line);
+        order.checkpoint_dir = saves.0.join("job").display().to_string();
+        order.run.workdir = Some(home.0.display().to_string());
+        agent.launch(&order).await;
+        match agent.ended().await {
+            GroupOutcome::Failed { exit_code: Some(3), fault } => fault,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(failed(1, "exit 3".into()).await.blame, Blame::Job);
+    let filler = saves.0.join("filler");
+    let fault = failed(2, format!("cat /dev/zero >{}; exit 3", filler.display())).await;
+    assert!(fault.blame == Blame::Infrastructure && fault.full_disk, "{fault:?}");
+    let named = format!("checkpoint directory {}/job has 0 MiB of 8 MiB left", saves.0.display());
+    assert!(fault.message.contains(&named), "{fault:?}");
+    std::fs::remove_file(filler).unwrap();
+    let fault = failed(3, "cat /dev/zero >filler; exit 3".into()).await;
+    assert!(fault.blame == Blame::Job && !fault.full_disk, "the job chose where it works: {fault:?}");
+    let named = format!("working directory {} has 0 MiB of 8 MiB left", home.0.display());
+    assert!(fault.message.contains(&named), "{fault:?}");
+}
+
+#[tokio::test]
 async fn a_gpu_that_breaks_takes_the_blame_until_it_is_well_again() {
     let dir = tempfile::tempdir().unwrap();
     let agent = Agent::start(dir.path(), 2);
