@@ -140,11 +140,18 @@ pub async fn serve_reporting(
         Some(SecretsKey::File(path)) => Some(Keyring::read(path)?),
         Some(SecretsKey::Command(words)) => Some(Keyring::printed_by(words).await?),
     };
-    let store = match config.standby {
-        true => Store::connect_beside_others(options.clone()).await?,
-        false => Store::connect(options.clone()).await?,
+    // Migrations wait for as long as a backup takes.
+    let opened = tokio::select! {
+        biased;
+        () = shutdown.cancelled() => None,
+        opened = open_store(options.clone(), config.standby) => Some(opened?),
     };
-    store.migrate().await?;
+    let Some(store) = opened else {
+        tracing::info!(
+            "the server was told to stop before the schema was up to date: the next start goes on with the migrations"
+        );
+        return Ok(());
+    };
     let store = match keyring {
         Some(keyring) => store.with_keyring(keyring),
         None => store,
@@ -249,6 +256,17 @@ pub async fn serve_reporting(
     let result = parts.end(STOP).await;
     store.close().await;
     result
+}
+
+/// Connects, and brings the schema up to date. Dropped on the way, it leaves a schema between two migrations: each is a
+/// transaction.
+async fn open_store(options: PgConnectOptions, standby: bool) -> Result<Store, StoreError> {
+    let store = match standby {
+        true => Store::connect_beside_others(options).await?,
+        false => Store::connect(options).await?,
+    };
+    store.migrate().await?;
+    Ok(store)
 }
 
 /// Nobody else leads now, so nobody else has other keys.

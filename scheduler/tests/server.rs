@@ -68,6 +68,24 @@ async fn a_server_comes_up_on_free_ports_and_goes_down_when_told() {
     tokio::time::timeout(Duration::from_secs(10), server).await.unwrap().unwrap().unwrap();
 }
 
+#[tokio::test]
+async fn a_server_whose_migrations_wait_for_a_table_goes_down_when_told() {
+    let database = TestDatabase::create().await;
+    // Instead of a table that a migration needs, which differs from release to release.
+    let mut holder = database.options.connect().await.unwrap();
+    let held = "BEGIN; LOCK TABLE _sqlx_migrations IN ACCESS EXCLUSIVE MODE";
+    sqlx::raw_sql(held).execute(&mut holder).await.unwrap();
+    let shutdown = CancellationToken::new();
+    let server = tokio::spawn(serve(config(&database), shutdown.clone()));
+    let waits = "SELECT EXISTS (SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = database
+        WHERE datname = current_database() AND relation = '_sqlx_migrations'::regclass AND NOT granted)";
+    while !sqlx::query_scalar::<_, bool>(waits).fetch_one(&mut holder).await.unwrap() {
+        assert!(!server.is_finished(), "its migrations need the table");
+    }
+    shutdown.cancel();
+    tokio::time::timeout(Duration::from_secs(10), server).await.expect("it waits on").unwrap().unwrap();
+}
+
 /// A process and all that it has started.
 fn family(of: i32) -> Vec<nix::unistd::Pid> {
     let parent = |pid: i32| -> Option<i32> {
