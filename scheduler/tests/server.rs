@@ -296,6 +296,9 @@ async fn a_role_that_owns_nothing_runs_a_server_and_cannot_change_the_audit() {
         "DROP TABLE audit_seals",
         "DELETE FROM audit_start",
         "INSERT INTO audit_start (position, audit_id, hash) SELECT position, audit_id, hash FROM audit_seals",
+        "DELETE FROM audit_time_ranges",
+        "UPDATE audit_time_ranges SET latest = earliest",
+        "INSERT INTO audit_time_ranges (range_id, earliest, latest) VALUES (9, now(), now())",
         "SET session_replication_role = replica",
         "UPDATE _sqlx_migrations SET checksum = ''",
     ] {

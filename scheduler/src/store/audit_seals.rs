@@ -1,5 +1,6 @@
 //! Tables `audit_seals` and `audit_unsealed`: the chain of the audit, and what waits to be a link of it. Only the
-//! oldest links are ever removed (table `audit_start`); what is a sound chain is said in `crate::audit::chain`.
+//! oldest links are ever removed (table `audit_start`); what is a sound chain is said in `crate::audit::chain`. Moments
+//! are found by the table `audit_time_ranges`, which triggers keep.
 
 use std::collections::BTreeMap;
 
@@ -186,10 +187,21 @@ impl Store {
     /// Returns the position after which the lines of a moment and later stand. Lines are sealed in the order of their
     /// commits and not of their times: some behind this position may be earlier, and none before it is later. Where
     /// lines before the first of them are gone, these stand behind the position too, so that a verification finds it.
+    /// Reads the ranges and the lines of one. The position is before the first line by the index over the times, too, so
+    /// that ranges which somebody has changed hide no line that comes later.
     pub async fn audit_position_before(&self, at: Timestamp) -> Result<u64, StoreError> {
         let failed = || StoreError::during("looking for a moment in the audit");
         let first = sqlx::query_scalar!(
-            "SELECT min(s.position) FROM audit a JOIN audit_seals s ON s.audit_id = a.audit_id WHERE a.done_at >= $1",
+            r#"SELECT LEAST(
+                (SELECT found.position FROM audit_time_ranges r CROSS JOIN LATERAL (
+                    SELECT s.position FROM audit_seals s
+                    WHERE s.position > r.range_id * 1000 AND s.position <= r.range_id * 1000 + 1000
+                        AND (SELECT a.done_at FROM audit a WHERE a.audit_id = s.audit_id) >= $1
+                    ORDER BY s.position LIMIT 1
+                ) found WHERE r.latest >= $1 ORDER BY r.range_id LIMIT 1),
+                (SELECT s.position FROM audit a JOIN audit_seals s ON s.audit_id = a.audit_id
+                    WHERE a.done_at >= $1 ORDER BY a.done_at, a.audit_id LIMIT 1)
+            ) AS "first?""#,
             time(at),
         );
         let first = first.fetch_one(&self.pool).await.map_err(failed())?.unwrap_or(i64::MAX);
@@ -205,13 +217,22 @@ impl Store {
     /// Lines before it may be later.
     pub async fn last_audit_position_before(&self, at: Timestamp, after: u64) -> Result<u64, StoreError> {
         let last = sqlx::query_scalar!(
-            "SELECT max(s.position) FROM audit a JOIN audit_seals s ON s.audit_id = a.audit_id
-            WHERE a.done_at < $1 AND s.position > $2",
+            r#"SELECT GREATEST(
+                (SELECT found.position FROM audit_time_ranges r CROSS JOIN LATERAL (
+                    SELECT s.position FROM audit_seals s
+                    WHERE s.position > r.range_id * 1000 AND s.position <= r.range_id * 1000 + 1000
+                        AND (SELECT a.done_at FROM audit a WHERE a.audit_id = s.audit_id) < $1
+                    ORDER BY s.position DESC LIMIT 1
+                ) found WHERE r.earliest < $1 AND r.range_id >= $2::bigint / 1000 ORDER BY r.range_id DESC LIMIT 1),
+                (SELECT s.position FROM audit a JOIN audit_seals s ON s.audit_id = a.audit_id
+                    WHERE a.done_at < $1 ORDER BY a.done_at DESC, a.audit_id DESC LIMIT 1),
+                $2
+            ) AS "last!""#,
             time(at),
             integer(after),
         );
         let last = last.fetch_one(&self.pool).await.map_err(StoreError::during("looking for a moment in the audit"))?;
-        Ok(last.map_or(after, unsigned))
+        Ok(unsigned(last))
     }
 
     /// The first row after an id, and not beyond another where there is one, that is no link and waits to be none.
@@ -246,7 +267,9 @@ impl Store {
             r#"SELECT bool_and(NOT pg_has_role(c.relowner, 'USAGE')
                 AND NOT has_any_column_privilege(c.oid, 'UPDATE')
                 AND NOT has_table_privilege(c.oid, 'DELETE, TRUNCATE, TRIGGER')) AS "kept!"
-            FROM pg_class c WHERE c.oid IN ('audit'::regclass, 'audit_seals'::regclass, 'audit_start'::regclass)"#
+            FROM pg_class c WHERE c.oid IN (
+                'audit'::regclass, 'audit_seals'::regclass, 'audit_start'::regclass, 'audit_time_ranges'::regclass
+            )"#
         )
         .fetch_one(&self.pool)
         .await

@@ -31,7 +31,7 @@ BEGIN
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %I TO %I', schema, role);
     EXECUTE format('GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA %I TO %I', schema, role);
     EXECUTE format('REVOKE UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER ON audit, audit_seals FROM %I, PUBLIC', role);
-    EXECUTE format('REVOKE INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER ON _sqlx_migrations, audit_start FROM %I, PUBLIC', role);
+    EXECUTE format('REVOKE INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER ON _sqlx_migrations, audit_start, audit_time_ranges FROM %I, PUBLIC', role);
     -- It removes what is a year old and older, and nothing else (migration 0070).
     REVOKE ALL ON FUNCTION prune_audit FROM PUBLIC;
     EXECUTE format('GRANT EXECUTE ON FUNCTION prune_audit TO %I', role);
@@ -61,7 +61,9 @@ impl Store {
         sqlx::query(AssertSqlSafe(GRANTS)).execute(&mut *tx).await.map_err(GrantError::Database)?;
         let more: bool = sqlx::query_scalar(
             "SELECT bool_or(has_any_column_privilege($1, c.oid, 'UPDATE') OR has_table_privilege($1, c.oid, 'DELETE, TRUNCATE, TRIGGER'))
-            FROM pg_class c WHERE c.oid IN ('audit'::regclass, 'audit_seals'::regclass, 'audit_start'::regclass)",
+            FROM pg_class c WHERE c.oid IN (
+                'audit'::regclass, 'audit_seals'::regclass, 'audit_start'::regclass, 'audit_time_ranges'::regclass
+            )",
         )
         .bind(role)
         .fetch_one(&mut *tx)

@@ -102,6 +102,12 @@ pub const TABLES: &[TableBound] = &[
         "pruned with the line of the audit",
     ),
     bounded_by("audit_start", "one row"),
+    bounded_by_option(
+        "audit_time_ranges",
+        "SELECT earliest FROM audit_time_ranges ORDER BY range_id LIMIT 1",
+        "--audit-days",
+        "one row per thousand lines of the audit, pruned with the last of them",
+    ),
     bounded_with_age(
         "audit_unsealed",
         "SELECT added_at FROM audit_unsealed ORDER BY audit_id LIMIT 1",

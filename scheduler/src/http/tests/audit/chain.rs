@@ -140,6 +140,54 @@ async fn moments_are_found_in_a_chain_whose_times_are_not_in_order() {
     assert_eq!(served.store.prune_audit(hour(6), 100, now).await.unwrap(), 4);
 }
 
+/// Ranges of a thousand positions are searched, and find what a look at every line finds.
+#[tokio::test]
+async fn moments_are_found_by_ranges_as_they_are_by_every_line() {
+    let served = chained().await;
+    // Mostly in order; one line of hour 250 comes early, and one of hour 3 late.
+    let mut hours: Vec<i32> = (0..2_600).map(|place| place / 10 + place * 7_919 % 23 - 11).collect();
+    (hours[40], hours[2_400]) = (250, 3);
+    seal_at(&served, &hours).await;
+    let mut connection = served.options.connect().await.unwrap();
+    for pruned in [0, 1_500] {
+        if pruned > 0 {
+            age(&served, pruned, 366).await;
+            let now = Timestamp(1_830_000_000_000_000);
+            assert_eq!(served.store.prune_audit(now, 1_500, now).await.unwrap(), pruned);
+        }
+        for hour in (-12..275).step_by(3) {
+            let at = Timestamp(1_796_083_200_000_000 + i64::from(hour) * 3_600_000_000);
+            let by_every_line = "SELECT COALESCE(min(s.position) FILTER (WHERE a.done_at >= at), max(s.position) + 1),
+                    COALESCE(max(s.position) FILTER (WHERE a.done_at < at), 0)
+                FROM audit a JOIN audit_seals s USING (audit_id),
+                    (SELECT '2026-12-01T00:00:00Z'::timestamptz + $1 * interval '1 hour' AS at) moment GROUP BY at";
+            let (first, last): (i64, i64) =
+                sqlx::query_as(by_every_line).bind(hour).fetch_one(&mut connection).await.unwrap();
+            let before = served.store.audit_position_before(at).await.unwrap();
+            let is_pruned = first == i64::try_from(pruned).unwrap() + 1;
+            let expected = if is_pruned { 0 } else { first - 1 };
+            assert_eq!(before, u64::try_from(expected).unwrap(), "hour {hour}, {pruned} pruned");
+            let found = served.store.last_audit_position_before(at, 0).await.unwrap();
+            assert_eq!(found, u64::try_from(last).unwrap(), "hour {hour}, {pruned} pruned");
+        }
+    }
+    let ranges = "SELECT array_agg(range_id ORDER BY range_id) FROM audit_time_ranges";
+    let ranges: Vec<i64> = sqlx::query_scalar(ranges).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(ranges, [1, 2], "those of pruned lines are gone");
+}
+
+/// Whoever changes the ranges would else have a verification from a moment on begin after the lines that he changed.
+#[tokio::test]
+async fn changed_ranges_hide_no_line_of_a_moment() {
+    let served = chained().await;
+    seal_at(&served, &[1, 2, 3]).await;
+    let changed =
+        "UPDATE audit SET actor = 'user:eve' WHERE audit_id = (SELECT audit_id FROM audit_seals WHERE position = 8);
+        UPDATE audit_time_ranges SET latest = earliest";
+    tamper(&served, changed).await;
+    assert_eq!(verified(&served, "?since=2026-12-01T02:00:00Z").await.broken.unwrap().what, "changed");
+}
+
 /// Else a removal of the first line of a moment would not show in what is verified from then on.
 #[tokio::test]
 async fn lines_that_are_gone_where_a_moment_begins_are_verified_with_it() {
