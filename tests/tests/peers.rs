@@ -42,35 +42,6 @@ async fn a_job_that_ends_while_the_scheduler_is_away_has_succeeded_and_does_not_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_that_ends_while_its_stop_is_in_flight_has_succeeded_and_does_not_run_again() {
-    let mut cluster = Cluster::start(1, 2).await;
-    for order in ["hold", "requeue", "cancel"] {
-        let brief = EmulatedJob { min_gpus: 2, max_gpus: 2, samples: 4_000, speed: 20.0, ..EmulatedJob::named(order) };
-        let id = start(&cluster, brief).await;
-        // The agent reads nothing: its job ends before it finds the stop, whose sender is gone by then.
-        cluster.signal_agent(0, Signal::SIGSTOP);
-        match order {
-            "hold" => cluster.client.hold(&id, None).await.unwrap(),
-            "requeue" => cluster.client.requeue(&id, None).await.unwrap(),
-            _ => cluster.client.cancel(&id, None).await.unwrap(),
-        };
-        until("the stop to be ordered", PATIENCE, || async {
-            (cluster.client.job(&id).await.ok()?.job.state == State::Stopping).then_some(())
-        })
-        .await;
-        assert!(!cluster.workers_of(&id).is_empty(), "{order}: the job ended before its stop was ordered");
-        cluster.kill_server();
-        let ends = || async { cluster.workers_of(&id).is_empty().then_some(()) };
-        until("the workers to end by themselves", PATIENCE, ends).await;
-        cluster.signal_agent(0, Signal::SIGCONT);
-        cluster.start_server().await;
-        let job = ended(&cluster, &id).await;
-        assert_eq!((job.state, job.generation), (State::Succeeded, 1), "{order}");
-    }
-    cluster.stop(&[]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_job_whose_end_nobody_heard_is_reported_again_until_it_is() {
     let mut cluster = Cluster::start(1, 2).await;
     let brief = EmulatedJob { min_gpus: 2, max_gpus: 2, samples: 4_000, speed: 20.0, ..EmulatedJob::named("unheard") };
