@@ -4,12 +4,14 @@
 //! What is measured is counted by the truth, never by the scheduler. A run is a pure function of workload, contender and seed, but for the CPU
 //! time of its rounds; runs share nothing and go in parallel.
 //!
-//! Read [`workload`] (what comes), [`recipe`] (what a job trains), [`contender`] (who decides, and what jobs allow), [`run`] (one run),
+//! Read [`workload`] (what comes), [`demo`] (the day of `headway up --demo`), [`recipe`] (what a job trains), [`contender`] (who decides, and what jobs allow), [`run`] (one run),
 //! [`measure`] (what it came to), [`table`] (side by side); [`study`] and [`single`] (the questions of the report), [`report`] (their answers),
 //! [`gather`] (all of it).
 
 pub mod cluster;
 pub mod contender;
+pub mod demo;
+pub mod disruptions;
 pub mod document;
 pub mod gather;
 pub mod measure;

@@ -11,6 +11,7 @@ use headway_types::{GpuCount, JobId, Seconds, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Cluster;
+use crate::disruptions::Disruptions;
 use crate::watch::{Trained, Watch};
 use crate::workload::{Job, Kind, Workload};
 
@@ -50,6 +51,19 @@ pub struct Measure {
     /// Stops for another shape after which the job started again as it was.
     #[serde(default)]
     pub returned: u32,
+    /// Moves and preemptions, whatever became of the job.
+    #[serde(default)]
+    pub disruptions_per_job: f64,
+    #[serde(default)]
+    pub preemptions_per_job: f64,
+    /// Changes of size that led back within an hour, over all.
+    #[serde(default)]
+    pub swings: f64,
+    /// Of GPU-time held: in starts, and in stops.
+    #[serde(default)]
+    pub starting_share: f64,
+    #[serde(default)]
+    pub stopping_share: f64,
     pub lost_minutes_per_job: f64,
     /// Time over what an equal share of the cluster would have taken.
     pub worst_unfairness: f64,
@@ -96,6 +110,11 @@ pub fn measures() -> Vec<Column> {
         column("held %", |one| 100.0 * one.held_share, 1),
         column("restarts/job", |one| one.restarts_per_job, 2),
         column("returned", |one| f64::from(one.returned), 0),
+        column("disruptions/job", |one| one.disruptions_per_job, 2),
+        column("preemptions/job", |one| one.preemptions_per_job, 2),
+        column("A-B-A %", |one| 100.0 * one.swings, 1),
+        column("starting %", |one| 100.0 * one.starting_share, 2),
+        column("stopping %", |one| 100.0 * one.stopping_share, 2),
         column("lost min/job", |one| one.lost_minutes_per_job, 1),
         column("worst unfairness", |one| one.worst_unfairness, 1),
         column("unfair %", |one| 100.0 * one.share_unfair, 0),
@@ -199,6 +218,7 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> (Measure,
     let done: Vec<f64> =
         lives.iter().filter(|life| life.ended).map(|life| life.shares(life.trained.progress, true).0).collect();
     let unfairness: Vec<f64> = lives.iter().map(|life| unfairness(life, &lives, &workload.cluster)).collect();
+    let disruptions = Disruptions::of(&report.allocations);
     let measure = Measure {
         jobs: lives.len() as u32,
         ended: done.len() as u32,
@@ -220,6 +240,11 @@ pub fn measure(workload: &Workload, report: &Report, watch: &Watch) -> (Measure,
         held_share: 3_600.0 * gpu_hours / (f64::from(workload.cluster.gpus().0) * end).max(1e-9),
         restarts_per_job: sum(&|life| life.generations.saturating_sub(1) as f64) / count,
         returned: report.events.iter().filter(|event| event.verb == "job.returned").count() as u32,
+        disruptions_per_job: f64::from(disruptions.moves + disruptions.preemptions) / count,
+        preemptions_per_job: f64::from(disruptions.preemptions) / count,
+        swings: f64::from(disruptions.swings) / f64::from(disruptions.resizes.max(1)),
+        starting_share: disruptions.starting / (3_600.0 * gpu_hours).max(1e-9),
+        stopping_share: disruptions.stopping / (3_600.0 * gpu_hours).max(1e-9),
         lost_minutes_per_job: sum(&|life| (life.held_seconds - life.useful().0).max(0.0)) / 60.0 / count,
         worst_unfairness: unfairness.iter().copied().fold(0.0, f64::max),
         share_unfair: unfairness.iter().filter(|ratio| **ratio > 1.0).count() as f64 / count,

@@ -137,6 +137,10 @@ fn scenario(trial: &Trial<'_>, settings: &Settings) -> Scenario {
     let mut scenario = Scenario::empty(trial.seed, &[]);
     scenario.nodes = workload.cluster.shapes();
     scenario.jobs = workload.jobs.iter().map(|job| sim_job(job, contender, workload, settings)).collect();
+    for (job, owner) in scenario.jobs.iter_mut().zip(&workload.site.owners) {
+        (job.spec.project, job.spec.priority) = (owner.project.clone(), owner.priority);
+    }
+    scenario.script = workload.site.acts.clone();
     scenario.policy.objective = contender.policy.clone();
     scenario.policy.round_every = settings.round_every;
     // Few heartbeats: a silent node is one that a mishap has silenced.

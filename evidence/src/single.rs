@@ -13,7 +13,7 @@ use crate::cluster::Cluster;
 use crate::contender::{Contender, Offered};
 use crate::recipe::{Recipe, SEQ_LEN, models};
 use crate::run::{Outcome, Settings, Trial, TrialError, run_all};
-use crate::workload::{Job, Kind, Workload};
+use crate::workload::{Job, Kind, Site, Workload};
 
 /// A model on a cluster of its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -159,5 +159,6 @@ fn workload(case: &Case, cluster: &Cluster, recipe: Recipe) -> Workload {
         duration: Seconds(3_600.0 * HOURS),
         kind: Kind::Training(Box::new(recipe)),
     };
-    Workload { name: "single".into(), cluster: cluster.clone(), jobs: vec![job], arrivals: Seconds(1.0) }
+    let (name, cluster) = ("single".into(), cluster.clone());
+    Workload { name, cluster, jobs: vec![job], arrivals: Seconds(1.0), site: Site::default() }
 }

@@ -5,13 +5,15 @@
 //! jobs of at least ten minutes). Their medians of 4 to 12 hours are shortened so that a virtual day holds a hundred jobs.
 
 use headway_emulation::GradientNoise;
+use headway_sim::deed::Act;
 use headway_sim::trace::TraceJob;
-use headway_types::spec::{BatchRange, TargetCount};
+use headway_types::spec::{BatchRange, Priority, TargetCount};
 use headway_types::{GpuCount, Seconds, Sequences, Tokens};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use crate::cluster::Cluster;
+use crate::demo;
 use crate::recipe::{Model, Recipe, SEQ_LEN, models};
 
 /// One job, whoever decides over it.
@@ -41,6 +43,22 @@ pub struct Workload {
     pub jobs: Vec<Job>,
     /// While jobs come.
     pub arrivals: Seconds,
+    pub site: Site,
+}
+
+/// Whose jobs they are, and what people do at the site besides. By default all jobs are alike and nobody does anything.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Site {
+    /// In the order of the jobs; of jobs beyond its end nothing is said.
+    pub owners: Vec<Owner>,
+    pub acts: Vec<Act>,
+}
+
+/// Whose a job is, and how urgent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Owner {
+    pub project: String,
+    pub priority: Priority,
 }
 
 /// Workloads by name.
@@ -54,6 +72,8 @@ pub enum Named {
     Equals,
     /// 100 such jobs at once.
     EqualsDay,
+    /// The day of `headway up --demo`.
+    Demo,
 }
 
 /// How much comes.
@@ -83,8 +103,13 @@ const BATCHES: (f64, f64) = (0.25, 8.0);
 const REACH: u32 = 4;
 
 impl Named {
-    pub const ALL: [(&'static str, Named); 4] =
-        [("day", Named::Day), ("bursts", Named::Bursts), ("equals", Named::Equals), ("equals-day", Named::EqualsDay)];
+    pub const ALL: [(&'static str, Named); 5] = [
+        ("day", Named::Day),
+        ("bursts", Named::Bursts),
+        ("equals", Named::Equals),
+        ("equals-day", Named::EqualsDay),
+        ("demo", Named::Demo),
+    ];
 
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
@@ -100,8 +125,9 @@ impl Named {
             Named::Equals => ((0..48).map(equal).collect(), Seconds(1.0)),
             // Work done "while jobs come" is here what is done within eight hours.
             Named::EqualsDay => ((0..100).map(equal).collect(), Seconds(8.0 * 3_600.0)),
+            Named::Demo => return demo::draw(seed, cluster, plenty),
         };
-        Workload { name, cluster: cluster.clone(), jobs, arrivals }
+        Workload { name, cluster: cluster.clone(), jobs, arrivals, site: Site::default() }
     }
 }
 
@@ -238,7 +264,7 @@ pub fn traced(name: &str, trace: &[TraceJob], seed: u64, cluster: &Cluster, last
             Some(Job { arrives: job.submitted, ..drawn })
         })
         .collect();
-    Workload { name: name.to_owned(), cluster: cluster.clone(), jobs, arrivals: lasts }
+    Workload { name: name.to_owned(), cluster: cluster.clone(), jobs, arrivals: lasts, site: Site::default() }
 }
 
 #[cfg(test)]

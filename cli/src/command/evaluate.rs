@@ -17,7 +17,7 @@ use crate::output::Printer;
 
 #[derive(Args, Clone, Debug)]
 pub struct Evaluate {
-    /// What comes: day, bursts, equals or equals-day.
+    /// What comes: day, bursts, equals, equals-day or demo (the day of `headway up --demo`).
     #[arg(long, default_value = "day", conflicts_with = "trace")]
     pub workload: String,
     /// The jobs of a table with the columns job_id, submit_time_s, num_gpus and duration_s instead.
@@ -26,6 +26,9 @@ pub struct Evaluate {
     /// GPU-time asked for over the cluster's, while jobs come.
     #[arg(long, value_delimiter = ',', default_value = "0.9")]
     pub load: Vec<f64>,
+    /// Median duration of a job on what it asks for, minutes.
+    #[arg(long, default_value_t = 40.0)]
+    pub median: f64,
     /// For how long jobs come, hours.
     #[arg(long, default_value_t = 24.0)]
     pub hours: f64,
@@ -163,7 +166,7 @@ fn workloads(evaluate: &Evaluate, cluster: &Cluster) -> Result<Vec<(u64, f64, Wo
         .ok_or_else(|| Failure::new(Kind::Usage, format!("no workload is called \"{}\"", evaluate.workload)))?;
     let draw = |seed, load| match &trace {
         Some((name, jobs)) => traced(name, jobs, seed, cluster, lasts),
-        None => named.draw(seed, cluster, &Plenty { load, lasts, ..Plenty::default() }),
+        None => named.draw(seed, cluster, &Plenty { load, lasts, median: Seconds(60.0 * evaluate.median) }),
     };
     let each = evaluate.load.iter().flat_map(|load| seeds.clone().map(move |seed| (seed, *load)));
     Ok(each.map(|(seed, load)| (seed, load, draw(seed, load))).collect())

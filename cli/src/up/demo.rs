@@ -11,40 +11,24 @@ use headway_agent::FleetGroup;
 use headway_api::client::{Client, ClientError};
 use headway_api::spec;
 use headway_api::v1::{DrainRequest, ProjectRequest, ReservationRequest, TokenRequest};
+use headway_evidence::demo::{BACKLOG, PLENTY, PROJECTS, SERVICE, SWEEP, person_of, priority_of};
 use headway_evidence::workload::Job;
-use headway_evidence::{Cluster, Contender, Named, Plenty};
-use headway_types::{NodePolicyKind, ProjectRole, Seconds, TokenScope};
+use headway_evidence::{Cluster, Contender, Named};
+use headway_types::{NodePolicyKind, ProjectRole, TokenScope};
 use serde_json::{Value, json};
 
 use super::written;
 use crate::failure::{Failure, Kind};
 
-/// What is emulated where nobody says.
-pub const NODES: &str = "H100x8=48,A100-80Gx8=16";
 /// An hour of the cluster takes a minute.
 pub const SPEED: f64 = 60.0;
 /// Published rates would break one node in four days of the cluster.
 pub const FAILURES: f64 = 15.0;
 
 const DAY: f64 = 86_400.0;
-/// What a day holds beyond what the nodes could do as people ask for it: there is always a queue.
-const PLENTY: Plenty = Plenty { load: 1.1, lasts: Seconds(DAY), median: Seconds(10_800.0) };
-/// A cluster that begins has the work of so many hours at once.
-const BACKLOG: f64 = 6.0 * 3_600.0;
 /// How often it is looked who comes, by the wall clock.
 const LOOK: Duration = Duration::from_secs(1);
-/// A node is taken out of service every so often, and for how long.
-const SERVICE: (f64, f64) = (5.0 * 3_600.0, 2.0 * 3_600.0);
 const SERVICED: &str = "replace a fan";
-
-/// Project, its GPUs by right and beyond them, its share, and its people.
-type Group = (&'static str, Option<u32>, u32, f64, &'static [&'static str]);
-const PROJECTS: [Group; 4] = [
-    ("pretraining", None, 0, 3.0, &["ada", "grace"]),
-    ("alignment", Some(192), 128, 2.0, &["barbara", "edsger", "tony"]),
-    ("multimodal", Some(128), 64, 1.0, &["margaret", "donald"]),
-    ("evaluation", Some(64), 32, 1.0, &["frances"]),
-];
 
 /// In a data directory that is a demo's.
 const MARK: &str = "demo";
@@ -99,7 +83,7 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
     let begun = now(admin).await?;
     let mut days: BTreeMap<i64, Vec<Job>> = BTreeMap::new();
     let mut operator = Operator::new(admin, begun);
-    let mut submitted = seconds(begun) - BACKLOG;
+    let mut submitted = seconds(begun) - BACKLOG.0;
     let mut interval = tokio::time::interval(LOOK);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -115,7 +99,7 @@ pub async fn play(url: &str, admin: &Client, groups: &[FleetGroup]) -> Result<()
             let due = |job: &&(usize, &Job)| (submitted..until).contains(&(begins + job.1.arrives.0));
             let due: Vec<(usize, &Job)> = work.iter().enumerate().filter(|job| due(&job)).collect();
             for (number, job) in due {
-                let person = &people[(number * 7 + number / 5) % people.len()];
+                let person = &people[person_of(number)];
                 // Other nodes draw other work.
                 let key = format!("demo-{nodes}-{day}-{number}");
                 submit(person, &key, told(person, number, spec::to_json(&goodput.spec(job, &cluster)))).await?;
@@ -139,11 +123,18 @@ fn cluster(nodes: &str) -> Result<Cluster, Failure> {
 /// Makes projects and people where they are not there yet. Tokens of an earlier start are revoked.
 async fn people(url: &str, admin: &Client) -> Result<Vec<Person>, Failure> {
     let mut people = Vec::new();
-    for (project, quota_gpus, borrow_gpus, weight, members) in PROJECTS {
-        let rules =
-            ProjectRequest { quota_gpus, borrow_gpus, weight, parent: None, floor_gpus: 0, max_per_user_gpus: None };
+    for of in PROJECTS {
+        let project = of.name;
+        let rules = ProjectRequest {
+            quota_gpus: of.quota,
+            borrow_gpus: of.borrow,
+            weight: of.weight,
+            parent: None,
+            floor_gpus: 0,
+            max_per_user_gpus: None,
+        };
         patiently(async || unless_there(admin.create_project(project, &rules).await)).await?;
-        for member in members {
+        for member in of.people {
             patiently(async || admin.set_user(member, TokenScope::User).await).await?;
             patiently(async || admin.set_member(project, member, ProjectRole::User).await).await?;
             let tokens = patiently(async || admin.tokens(Some(member)).await).await?;
@@ -175,11 +166,7 @@ fn unless_there<T>(made: Result<T, ClientError>) -> Result<(), ClientError> {
 /// A job as its owner tells it.
 fn told(person: &Person, number: usize, mut spec: Value) -> Value {
     spec["project"] = json!(person.project);
-    if number.is_multiple_of(13) {
-        spec["priority"] = json!("high");
-    } else if number.is_multiple_of(9) {
-        spec["priority"] = json!("low");
-    }
+    spec["priority"] = json!(priority_of(number).0);
     spec
 }
 
@@ -192,8 +179,9 @@ async fn sweep(person: &Person, day: i64) -> Result<(), Failure> {
         })
     };
     let name = format!("sweep-{day}");
-    let mut sweep = script(name.clone(), 4_500);
-    sweep["array"] = json!("0-23%6");
+    let (elements, at_once, lasts) = SWEEP;
+    let mut sweep = script(name.clone(), lasts.0 as u32);
+    sweep["array"] = json!(format!("0-{}%{at_once}", elements - 1));
     submit(person, &format!("demo-{day}-sweep"), sweep).await?;
     let mut report = script(format!("report-{day}"), 900);
     report["after"] = json!([{"job": name, "on": "success"}]);
@@ -223,7 +211,7 @@ struct Operator<'a> {
 
 impl<'a> Operator<'a> {
     fn new(client: &'a Client, begun: DateTime<Utc>) -> Self {
-        Self { client, next: seconds(begun) + SERVICE.0 / 4.0, reserved: false }
+        Self { client, next: seconds(begun) + SERVICE.0.0 / 4.0, reserved: false }
     }
 
     async fn look(&mut self, at: DateTime<Utc>) -> Result<(), ClientError> {
@@ -231,16 +219,16 @@ impl<'a> Operator<'a> {
         if now < self.next {
             return Ok(());
         }
-        self.next = now + SERVICE.1;
+        self.next = now + SERVICE.1.0;
         let mut nodes = patiently(async || self.client.nodes().await).await?;
         nodes.sort_by(|one, other| one.name.cmp(&other.name));
         let serviced = nodes.iter().find(|node| node.policy_reason.as_deref() == Some(SERVICED));
         if let Some(node) = serviced {
-            self.next = now + SERVICE.0;
+            self.next = now + SERVICE.0.0;
             return patiently(async || self.client.uncordon(&node.name).await).await.map(drop);
         }
         let usable: Vec<_> = nodes.iter().filter(|node| node.policy == NodePolicyKind::Schedulable).collect();
-        if let Some(node) = usable.get((now / SERVICE.0) as usize * 11 % usable.len().max(1)) {
+        if let Some(node) = usable.get((now / SERVICE.0.0) as usize * 11 % usable.len().max(1)) {
             let request = DrainRequest { reason: Some(SERVICED.into()), deadline: None, within_seconds: None };
             patiently(async || self.client.drain(&node.name, &request).await).await?;
         }
@@ -276,6 +264,8 @@ fn day(seconds: f64) -> i64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use headway_evidence::demo::NODES;
+
     use super::*;
 
     #[test]

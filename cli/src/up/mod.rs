@@ -104,7 +104,7 @@ impl Up {
     fn filled_in(mut self) -> anyhow::Result<Self> {
         if self.demo {
             if self.emulate.is_empty() {
-                let read = demo::NODES.split(',').map(str::parse).collect::<Result<_, _>>();
+                let read = headway_evidence::demo::NODES.split(',').map(str::parse).collect::<Result<_, _>>();
                 self.emulate = read.map_err(|error| anyhow::anyhow!("the demo's nodes: {error}"))?;
             }
             self.speed.get_or_insert(demo::SPEED);

@@ -104,11 +104,7 @@ impl Engine {
             let drained = node.drain_deadline().filter(|at| *at > facts.now);
             [at.lease_end(*id), node.health.due(), drained].into_iter().flatten()
         });
-        let jobs = facts.live_jobs().flat_map(|job| {
-            // What a protected job kept from others, or from itself, is decided as soon as the protection ends.
-            let protection = job.protection_ends().filter(|ends| *ends > facts.now);
-            [at.job_deadline(job), protection].into_iter().flatten()
-        });
+        let jobs = facts.live_jobs().filter_map(|job| at.job_deadline(job));
         let proposals = facts.proposals.values().map(|one| one.plan.made_at + facts.policy.proposals_last);
         let waits = facts.roll.next_end(facts.now);
         let periodic = (!facts.roll.live.is_empty()).then(|| facts.now + facts.config.reconcile_every);

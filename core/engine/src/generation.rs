@@ -170,6 +170,7 @@ impl Engine {
         self.facts.edit_job(id, |job| {
             job.last_change = Some(LastChange { at, reason: reason.into() });
             job.preemptions += u32::from(!must_leave);
+            job.count_disruption(at);
         });
         self.stop(id, if must_leave { StopCause::Drain } else { StopCause::Preempt }, reason);
     }

@@ -39,6 +39,8 @@ pub(crate) struct Candidate {
     pub uses: Vec<Use>,
     /// Whether the job still holds these GPUs after the moment that the round promises to another job.
     pub outlasts_promise: bool,
+    /// What it must gain beyond its cost, in the units of `value`; the value is net of it once jobs are weighed.
+    pub charge: f64,
     pub value: Quanta,
 }
 
@@ -102,7 +104,7 @@ pub(crate) struct Options<'a> {
     /// How much hangs on it, and by how much its values were multiplied for that and to compare it with others (`urgency`).
     pub urgency: f64,
     pub scale: f64,
-    /// What a move of it must gain beyond its cost.
+    /// What a move of it must gain beyond its cost, whatever its urgency.
     pub move_penalty: f64,
     /// The next larger size that would bring less than the policy asks of a further GPU, and what each would bring, as a
     /// share of what its most productive GPU does.

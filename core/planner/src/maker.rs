@@ -86,7 +86,8 @@ impl<'a, 'r> Maker<'a, 'r> {
         maker.demanded = maker.demanded_batch(model);
         // A job that cannot stay moves or stops anyway, so nothing is held against where it goes.
         maker.move_penalty = maker.present.filter(|_| can_stay || maker.fixed()).map_or(0.0, |present| {
-            value::hysteresis(policy, job.claim.since_move) * maker.worth(&present, Seconds(0.0), maker.held())
+            value::hysteresis(policy, job.claim.since_move)
+                * maker.work_done(&present, Seconds(0.0), maker.held(), None)
         });
         maker
     }
@@ -112,7 +113,8 @@ impl<'a, 'r> Maker<'a, 'r> {
             cost: Seconds(0.0),
             uses: self.round.rows.of_nothing(self.leaving_is_a_move()),
             outlasts_promise: false,
-            value: Quanta::of(-self.stop_penalty() - self.stop_cost()),
+            charge: self.stop_penalty(),
+            value: Quanta::of(-self.stop_cost()),
         }
     }
 
@@ -122,7 +124,8 @@ impl<'a, 'r> Maker<'a, 'r> {
         if urgency::is_known(self.job) || self.move_penalty <= 0.0 {
             return self.move_penalty;
         }
-        value::hysteresis(&self.round.input.policy, self.job.claim.since_move) * self.least_worth()
+        let least = value::utility(&self.round.input.policy, self.measure.least_speed_up);
+        value::hysteresis(&self.round.input.policy, self.job.claim.since_move) * least
     }
 
     /// Returns what the smallest size is worth.
@@ -171,9 +174,9 @@ impl<'a, 'r> Maker<'a, 'r> {
             change = Some(BatchChange { to, gain, asked, demanded, taken });
         }
         if let Some((to, prediction, cost)) = self.best_live_layout(ways) {
-            let held = self.held();
-            // Nothing moves, but it has to be worth as much as a move.
-            if self.worth(&prediction, cost, held) - self.move_penalty > self.worth(&chosen.1, chosen.2, held) {
+            // Nothing moves and nothing is redone, so it must gain what a live batch must.
+            let (held, asked) = (self.held(), 1.0 + self.round.input.policy.min_batch_gain);
+            if self.worth(&prediction, cost, held) > asked * self.worth(&chosen.1, chosen.2, held) {
                 chosen = (Some(to), prediction, cost);
             }
         }
@@ -188,6 +191,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             cost,
             uses: self.round.rows.of_placement(self.job, &current.placement, self.present_watts()),
             outlasts_promise: false,
+            charge: 0.0,
             value: Quanta::of(self.worth(&prediction, cost, self.held())),
         };
         Some((candidate, change))
@@ -315,7 +319,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         let further_domains = u32::from(matters && shape.reach == Reach::Class);
         let stretch = Stretch { nodes: shape.nodes, further_domains };
         let end = self.round.end_of(self.job, shape.class).map(|one| one.from);
-        let worth = self.worth_until(&prediction, cost, stretch, end) - self.penalty(shape.gpus);
+        let worth = self.worth_until(&prediction, cost, stretch, end);
         Candidate {
             gpus: shape.gpus,
             shape: Some(shape),
@@ -326,6 +330,7 @@ impl<'a, 'r> Maker<'a, 'r> {
             cost,
             uses: self.round.rows.of_shape(self.job, shape, way.watts_per_gpu, self.leaving_is_a_move()),
             outlasts_promise: false,
+            charge: self.penalty(shape.gpus),
             value: Quanta::of(worth),
         }
     }
@@ -343,6 +348,11 @@ impl<'a, 'r> Maker<'a, 'r> {
 
     /// As [`Self::worth`], on nodes that the job must have left at `end`.
     fn worth_until(&self, prediction: &Prediction, cost: Seconds, stretch: Stretch, end: Option<Timestamp>) -> f64 {
+        self.weight * self.work_done(prediction, cost, stretch, end)
+    }
+
+    /// Returns what a choice does for the job, whatever its weight.
+    fn work_done(&self, prediction: &Prediction, cost: Seconds, stretch: Stretch, end: Option<Timestamp>) -> f64 {
         let policy = &self.round.input.policy;
         let loss = if self.job.work.is_opaque() { SPREAD_LOSS } else { CURVE_SPREAD_LOSS };
         let further_nodes = f64::from(stretch.nodes.0.saturating_sub(1));
@@ -360,7 +370,7 @@ impl<'a, 'r> Maker<'a, 'r> {
         } else {
             SERVED * value::utility(policy, self.measure.least_speed_up)
         };
-        self.weight * (value::utility(policy, speed_up * share) + bonus + served)
+        value::utility(policy, speed_up * share) + bonus + served
     }
 
     /// Takes out what the job's budget forbids, and tells whether its deadline is beyond reach.

@@ -22,8 +22,8 @@ pub struct Policy {
     pub epsilon: f64,
     /// Longest time over which a move may pay for itself.
     pub horizon: Seconds,
-    /// A change of a running job's GPUs, a stop included, must gain this share of what the job is worth now, beyond its
-    /// cost: at power 1, of its goodput. Taking GPUs that nobody else wants need not.
+    /// A change of a running job's GPUs, a stop included, must gain this share of what the job does now, beyond its cost: at
+    /// power 1, of its goodput, counted as that of a job of middle urgency. Taking GPUs that nobody else wants need not.
     pub min_gain: f64,
     /// The same right after a move; it decays towards `min_gain` with `settling`.
     pub fresh_gain: f64,
@@ -66,8 +66,8 @@ impl Default for Policy {
             shortest_first: 0.9,
             epsilon: 0.1,
             horizon: Seconds(3_600.0),
-            min_gain: 0.2,
-            fresh_gain: 0.2,
+            min_gain: 0.65,
+            fresh_gain: 0.65,
             settling: Seconds(900.0),
             min_return: 0.05,
             min_batch_gain: 0.03,

@@ -22,16 +22,19 @@ const HOLDER: f64 = 0.95;
 const LEAST_URGENCY: f64 = 0.1;
 
 /// Multiplies the worth of everything a job could have by its urgency, and makes it comparable between jobs: what the
-/// fair share brings a job is worth as many GPUs as it would need at its most productive.
+/// fair share brings a job is worth as many GPUs as it would need at its most productive. What a change must gain goes neither
+/// by urgency nor by weight: the GPU-time that a stop and a start take is lost to all, however little hangs on the job that is disturbed.
 pub(crate) fn weigh(round: &Round<'_>, options: &mut [Options<'_>]) {
     let urgencies = urgencies(round, options);
     for (of, urgency) in options.iter_mut().zip(urgencies) {
         let factor = urgency * of.measure.share;
-        (of.urgency, of.scale, of.move_penalty) = (urgency, factor, of.move_penalty * factor);
+        let share = of.measure.share;
+        (of.urgency, of.scale, of.move_penalty) = (urgency, factor, of.move_penalty * share);
         for one in &mut of.candidates {
             // Of what is worth the same to it the faster GPUs: of a job that says nothing of its work it is all that can be known.
             let slower = one.shape.map_or(0, |shape| i64::from(round.cluster.faster_kinds(shape.class)));
-            one.value = Quanta(Quanta::of(one.value.units() * factor).0 - slower);
+            one.charge *= share;
+            one.value = Quanta(Quanta::of(one.value.units() * factor - one.charge).0 - slower);
         }
         of.present_value = Quanta::of(of.present_value.units() * factor);
     }

@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_fresh_move_is_harder_to_undo_than_an_old_one() {
-        let policy = Policy { fresh_gain: 0.5, ..Policy::default() };
+        let policy = Policy { min_gain: 0.1, fresh_gain: 0.5, ..Policy::default() };
         let after = |seconds| hysteresis(&policy, Some(Seconds(seconds)));
         assert!((after(0.0) - policy.fresh_gain).abs() < 1e-12);
         assert!(after(900.0) < after(60.0) && after(1e6) - policy.min_gain < 1e-9);

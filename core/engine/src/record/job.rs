@@ -117,7 +117,7 @@ pub struct Job {
     /// All downtime that moves have cost so far; `elastic.max_overhead` bounds it.
     #[serde(default)]
     pub moved_for: Seconds,
-    /// Moves within the hour; `elastic.max_resizes_per_hour` bounds them.
+    /// Moves and preemptions within the hour; `elastic.max_resizes_per_hour` bounds them.
     #[serde(default)]
     pub moved_at: Vec<Timestamp>,
     /// No start before this moment (back-off after a failure).
@@ -153,9 +153,15 @@ pub struct Job {
 }
 
 impl Job {
-    /// One more move, for `elastic.max_resizes_per_hour` too.
+    /// Counts one more move.
     pub(crate) fn count_move(&mut self, at: Timestamp) {
         self.reconfigurations += 1;
+        self.count_disruption(at);
+    }
+
+    /// Counts a move or a preemption against what the job lets itself be disturbed: `elastic.max_resizes_per_hour`, and
+    /// the hysteresis of its next one.
+    pub(crate) fn count_disruption(&mut self, at: Timestamp) {
         self.moved_at.retain(|one| at.since(*one).0 < RESIZE_WINDOW.0);
         self.moved_at.push(at);
     }
@@ -296,14 +302,6 @@ impl Job {
             JobState::Running { since, .. } => Turn { ran: turn.ran + now.since(*since), ..turn },
             JobState::Stopping { cause: StopCause::Preempt | StopCause::Requeue, .. } => Turn::default(),
             _ => turn,
-        }
-    }
-
-    /// When a running job's minimum runtime on its present GPUs is over.
-    pub(crate) fn protection_ends(&self) -> Option<Timestamp> {
-        match self.state {
-            JobState::Running { since, .. } => Some(since + self.spec.elastic.min_runtime),
-            _ => None,
         }
     }
 

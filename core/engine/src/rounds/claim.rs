@@ -15,7 +15,7 @@ impl RoundRequest {
             waited: turn.waited,
             ran: turn.ran,
             attained: self.attained(job),
-            restarts: job.reconfigurations.saturating_add(job.restarts),
+            restarts: job.reconfigurations.saturating_add(job.preemptions).saturating_add(job.restarts),
             most: job.most_gpus.clone(),
             since_move: job.moved_at.last().map(|at| self.frame.now.since(*at)),
             ..told

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 use crate::event::{Actor, Rebalancing};
 use crate::facts::RoundWanted;
 use crate::outcome::Refusal;
-use crate::record::{Availability, Job, PolicyMode, closed_until};
+use crate::record::{Availability, PolicyMode, closed_until};
 
 /// A job's noise scale or step time must have moved by this share since the last round to call for a new one.
 const MOVED: f64 = 0.15;
@@ -120,17 +120,8 @@ impl Engine {
         let newcomers =
             rounds.newcomers.iter().copied().filter(|id| row(id).is_some_and(|it| it.wants_gpus(facts.now)));
         let comes = waited_out.min().into_iter().chain(newcomers.take(1)).min();
-        let movable = facts.live_jobs().find(|job| {
-            let ended = job.protection_ends().filter(|ends| *ends <= facts.now);
-            ended.is_some_and(|ended| rounds.last_at.is_some_and(|last| last < ended))
-        });
-        // Whoever was submitted first is named.
-        let cause = match (comes.and_then(|id| row(&id)), movable) {
-            (Some(comes), Some(movable)) if movable.id < comes.id => Some(long_enough(movable)),
-            (Some(comes), _) => Some(format!("job {} wants GPUs", comes.spec.name)),
-            (None, Some(movable)) => Some(long_enough(movable)),
-            (None, None) => None,
-        };
+        // That a running job may be moved again is no reason to ask for a round: the next one looks at it.
+        let cause = comes.and_then(|id| row(&id)).map(|comes| format!("job {} wants GPUs", comes.spec.name));
         if let Some(cause) = cause {
             self.facts.ask_round(cause);
         }
@@ -200,8 +191,4 @@ impl Engine {
         let windows = windows.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         Some(Pinned::Outside { windows })
     }
-}
-
-fn long_enough(job: &Job) -> String {
-    format!("{} has run long enough to be moved", job.spec.name)
 }

@@ -178,21 +178,31 @@ impl Situation<'_> {
         (current, Freedom::Free)
     }
 
-    /// What the target gives to a job that was stopped for it, while nothing has come between.
+    /// Returns what the target gives to a job that was stopped for it, or for which others are being stopped, while nothing
+    /// has come between. Whoever would give these GPUs to another job, or back, has to gain more than the job loses by it.
     fn on_its_way_to(self, job: &Job) -> Option<Assignment> {
-        let stopped = match job.state {
+        let waits = matches!(job.state, JobState::Queued { .. });
+        let moves = match job.state {
             JobState::Stopping { cause: StopCause::Rescale, .. } => true,
-            JobState::Queued { .. } => self.seen.jobs.get(&job.id).is_some_and(|seen| seen.moving.is_some()),
-            _ => false,
+            _ => waits && self.seen.jobs.get(&job.id).is_some_and(|seen| seen.moving.is_some()),
         };
-        let target = self.facts.target.as_ref().filter(|_| stopped)?;
+        let target = self.facts.target.as_ref().filter(|_| moves || waits)?;
         let assignment = target.plan.assignments.get(&job.id)?;
         let slices = assignment.placement.slices();
+        if !moves && !slices.iter().any(|slice| self.is_being_freed(slice)) {
+            return None;
+        }
         let stands = self.facts.takes(job.id, assignment.placement.gpus())
             && !self.is_kept_off(job.id, slices.iter().map(|slice| slice.node))
             && !self.is_exhausted(job.id, assignment)
             && slices.iter().all(|slice| self.comes_free(slice));
         stands.then(|| assignment.clone())
+    }
+
+    /// Whether jobs are being stopped on some of these GPUs.
+    fn is_being_freed(self, slice: &NodeSlice) -> bool {
+        let held = self.held_on(slice.node);
+        slice.gpus.iter().any(|gpu| held.contains_key(gpu))
     }
 
     /// Whether nobody keeps these GPUs but jobs that stop.

@@ -143,10 +143,10 @@ impl Account<'_> {
 
     /// "its GPUs changed 4 min ago: a move must gain 12 % of its value now, and 8 GPUs gain 3.0 %".
     pub(super) fn hysteresis(&self, job: usize, other: &Candidate) -> String {
-        let claim = &self.options[job].job.claim;
-        let asked = percent(value::hysteresis(&self.round.input.policy, claim.since_move));
-        let chosen = self.chosen(job);
-        let (now, more) = (chosen.value.units(), self.net(other) + self.options[job].move_penalty - self.net(chosen));
+        let (claim, chosen) = (&self.options[job].job.claim, self.chosen(job));
+        let (now, charge) = (chosen.value.units(), self.options[job].move_penalty);
+        let more = self.net(other) + charge - self.net(chosen);
+        let asked = relative(now, now + charge).map_or("more".to_owned(), percent);
         let gain = relative(now, now + more).map_or("less".to_owned(), percent);
         let since = claim.since_move.map_or(String::new(), |since| format!("its GPUs changed {} ago: ", span(since)));
         format!("{since}a move must gain {asked} of its value now, and {} would gain {}", gpus(other.gpus), gain)
