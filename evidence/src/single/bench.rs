@@ -9,7 +9,7 @@ use headway_types::spec::{
 };
 use headway_types::{ModelShape, NodeCount, Recompute, Seconds, Sequences, Tokens, example, preset};
 
-use super::ceiling::{COPUS_CRITICAL, batch_alone, critical, fixed, joint, kindest_critical};
+use super::ceiling::{COPUS_CRITICAL, Switching, batch_alone, critical, fixed, joint, kindest_critical};
 use super::comparison::{Comparison, Fixed, Follower};
 use super::course::Course;
 use super::options::{Options, Site, Way};
@@ -54,6 +54,11 @@ impl Question {
         };
         let smallest = grid.iter().find(|(batch, ..)| *batch >= REFERENCE.0).unwrap_or(best);
         let largest = grid.last().unwrap_or(best);
+        let layout_change = bench.layout_change().0;
+        let switched = |threshold: f64| {
+            let rule = Switching { threshold, layout_change, begins: REFERENCE.0 };
+            (bench.start(0.0).0 + rule.run(&bench.options, &bench.course, steps)) / 3_600.0
+        };
         let fixed_of = |(batch, cost, way): &(u64, f64, &Way)| Fixed {
             batch: *batch,
             layout: format!("{} mb{}", way.layout, way.micro_batch),
@@ -69,9 +74,11 @@ impl Question {
             fixed: grid.iter().map(fixed_of).collect(),
             pessimistic: follower(smallest.2),
             optimistic: follower(largest.2),
+            by_ten_percent: switched(0.1),
+            by_three_percent: switched(0.03),
             joint: hours(joint(&bench.options, &bench.course)),
             batch_alone: hours(batch_alone(&bench.options, &bench.course)),
-            change_minutes: bench.layout_change().0 / 60.0,
+            change_minutes: layout_change / 60.0,
             headway: self.run(&bench, &bench.told, steps)?,
         })
     }

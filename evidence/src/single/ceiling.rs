@@ -53,6 +53,39 @@ pub fn gain_of(saved: f64) -> f64 {
     100.0 * saved / (1.0 - saved)
 }
 
+/// A rule of changing to what is better by a threshold, of one who knows φ and all step times.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Switching {
+    /// Share of goodput that a change must gain.
+    pub threshold: f64,
+    /// Seconds that a change of the layout takes; one of the batch takes nothing.
+    pub layout_change: f64,
+    /// The batch at which it begins, in the layout that is fastest for it.
+    pub begins: u64,
+}
+
+impl Switching {
+    /// Seconds for so many noise-free steps.
+    #[must_use]
+    pub fn run(&self, options: &Options, course: &Course, steps: f64) -> f64 {
+        let fastest = options.fastest();
+        let cost = |batch: u64, time: f64, phi: f64| time * (1.0 + phi / batch as f64);
+        let all = || fastest.iter().map(|(batch, (time, way))| (*batch, *time, way.layout));
+        let Some(mut now) = all().find(|(batch, ..)| *batch >= self.begins) else { return f64::INFINITY };
+        let mut seconds = 0.0;
+        for (length, phi) in course.weights() {
+            let best = all().min_by(|one, other| cost(one.0, one.1, phi).total_cmp(&cost(other.0, other.1, phi)));
+            let best = best.unwrap_or(now);
+            if cost(now.0, now.1, phi) >= (1.0 + self.threshold) * cost(best.0, best.1, phi) {
+                seconds += if best.2 == now.2 { 0.0 } else { self.layout_change };
+                now = best;
+            }
+            seconds += length * steps * cost(now.0, now.1, phi);
+        }
+        seconds
+    }
+}
+
 /// Seconds per noise-free step of a whole run, in the best batch there is for φ.
 fn least(times: &Times, phi: f64) -> f64 {
     times.iter().map(|(batch, time)| time * (1.0 + phi / *batch as f64)).fold(f64::INFINITY, f64::min)

@@ -7,7 +7,7 @@ use headway_types::spec::BatchRange;
 use proptest::prelude::*;
 
 use super::bench::{Bench, GRID};
-use super::ceiling::{batch_alone, critical, fixed, joint, kindest_critical};
+use super::ceiling::{Switching, batch_alone, critical, fixed, joint, kindest_critical};
 use super::course::{self, Course};
 use super::options::Way;
 use super::question::{CASES, COURSES, Case, Question, RULES, Rules, worlds};
@@ -53,6 +53,11 @@ fn the_batch_alone_gains_less_than_both_and_more_than_any_fixed_one() {
             let best = grid.iter().map(|(_, cost, _)| *cost).fold(f64::INFINITY, f64::min);
             let (both, batch) = (joint(&bench.options, &course), batch_alone(&bench.options, &course));
             assert!(both <= batch && both < best, "{both} {batch} {best}");
+            let switched = |threshold, layout_change| {
+                Switching { threshold, layout_change, begins: 16 }.run(&bench.options, &course, 1_000.0) / 1_000.0
+            };
+            // Who changes for any gain and at no cost is at the ceiling.
+            assert!((switched(0.0, 0.0) / both - 1.0).abs() < 1e-9 && switched(0.1, 30.0) > both);
             for (.., way) in &grid {
                 assert!(kindest_critical(way, &course) >= both && critical(way, &course, 2.0) >= both);
             }
