@@ -30,10 +30,13 @@ const MEASURED: &str = include_str!("../../data/pollux_noise.csv");
 /// Models of it, and their reference batches.
 const REFERENCE: [(&str, f64); 2] = [("cifar10", 128.0), ("deepspeech2", 20.0)];
 
+/// Courses by name, each as its parts.
+type NamedParts = Vec<(String, Vec<(f64, f64)>)>;
+
 /// All courses: the exponential one, and every measured one by model and batch.
 #[must_use]
 pub fn courses() -> Vec<Course> {
-    static READ: OnceLock<Vec<(String, Vec<(f64, f64)>)>> = OnceLock::new();
+    static READ: OnceLock<NamedParts> = OnceLock::new();
     let all = READ.get_or_init(|| {
         let exponential = ("exponential".to_owned(), exponential());
         std::iter::once(exponential).chain(measured(MEASURED)).collect()
@@ -79,8 +82,8 @@ fn exponential() -> Vec<(f64, f64)> {
 }
 
 /// The courses of a file of measurements.
-fn measured(text: &str) -> Vec<(String, Vec<(f64, f64)>)> {
-    let mut courses: Vec<(String, Vec<(f64, f64)>)> = Vec::new();
+fn measured(text: &str) -> NamedParts {
+    let mut courses = NamedParts::new();
     let mut before = 0.0;
     for line in text.lines().filter(|line| !line.starts_with('#')).skip(1) {
         let Some((model, batch, [progress, squared_norm, variance])) = row(line) else { continue };
