@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    fn allocation(generation: u64, gpus: u32, granted: u64, stopped_for: Option<StopCause>) -> Allocation {
+    fn allocation(generation: u64, gpus: u32, granted: i64, stopped_for: Option<StopCause>) -> Allocation {
         let gpus = (0..gpus).map(|gpu| GpuUuid(format!("GPU-{gpu}"))).collect();
         let node = NodeId(Uuid::from_u128(1));
         let placement = Placement::try_new(vec![NodeSlice { node, gpus }]).unwrap();
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_size_taken_up_again_within_the_hour_is_a_swing() {
-        let of = |last: u64| {
+        let of = |last: i64| {
             Disruptions::of(&[
                 allocation(1, 8, 0, Some(StopCause::Rescale)),
                 allocation(2, 4, 600, Some(StopCause::Preempt)),

@@ -12,8 +12,8 @@ use crate::contender::{ContenderError, shown_name};
 use crate::document::Document;
 use crate::plot::PlotError;
 use crate::report::{Record, document};
-use crate::run::{Outcome, Trial, TrialError, run_all};
-use crate::single::{CASES, LAYOUTS};
+use crate::run::{Outcome, Trial, TrialError, run_all, run_in_parallel};
+use crate::single::{self, Comparison, Question, QuestionError, questions};
 use crate::study::{Study, studies};
 use crate::workload::{Plenty, Workload};
 
@@ -41,6 +41,8 @@ pub enum GatherError {
     Contender(#[from] ContenderError),
     #[error("running a study")]
     Trial(#[from] TrialError),
+    #[error("asking what a single job gains")]
+    Question(#[from] QuestionError),
     #[error("drawing the report")]
     Plot(#[from] PlotError),
 }
@@ -60,7 +62,7 @@ pub struct Wanted<'a> {
     pub command: &'a str,
 }
 
-/// Runs what is missing and writes `runs.jsonl`, `report.md`, `report.html` and the figures. `told` hears of each run as it ends.
+/// Runs what is missing and writes `runs.jsonl`, `report.md`, `report.html`, `single.md` and the figures. `told` hears of each run as it ends.
 pub fn gather(wanted: &Wanted<'_>, told: &(dyn Fn(&str) + Sync)) -> Result<(), GatherError> {
     check(wanted.studies)?;
     let path = wanted.dir.join("runs.jsonl");
@@ -75,14 +77,31 @@ pub fn gather(wanted: &Wanted<'_>, told: &(dyn Fn(&str) + Sync)) -> Result<(), G
     if asked(SINGLE) {
         records.extend(run_single(wanted, &records, &file, told)?);
     }
-    write(&document(&records, wanted.command)?, wanted.dir)
+    let report = document(&records, wanted.command)?;
+    let forms = [("report.md".to_owned(), report.markdown()), ("report.html".to_owned(), report.html())];
+    write(&report, forms, wanted.dir)?;
+    let answers: Vec<&Comparison> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Single(comparison) => Some(comparison.as_ref()),
+            Record::Run { .. } => None,
+        })
+        .collect();
+    if answers.is_empty() {
+        return Ok(());
+    }
+    let page = single::document(&answers, &format!("{} --studies {SINGLE}", wanted.command))?;
+    write(&page, [("single.md".to_owned(), page.markdown())], wanted.dir)
 }
 
-/// Writes the two forms of a report and its figures.
-fn write(document: &Document, dir: &Path) -> Result<(), GatherError> {
-    let files = [("report.md".to_owned(), document.markdown()), ("report.html".to_owned(), document.html())];
+/// Writes a document in some forms, and its figures.
+fn write(
+    document: &Document,
+    forms: impl IntoIterator<Item = (String, String)>,
+    dir: &Path,
+) -> Result<(), GatherError> {
     let figures = document.figures().map(|(name, svg)| (name, svg.to_owned()));
-    for (name, text) in files.into_iter().chain(figures) {
+    for (name, text) in forms.into_iter().chain(figures) {
         let path = dir.join(name);
         std::fs::write(&path, text).map_err(at(&path))?;
     }
@@ -193,24 +212,21 @@ fn run_single(
     file: &Mutex<File>,
     told: &(dyn Fn(&str) + Sync),
 ) -> Result<Vec<Record>, GatherError> {
-    let mut made = Vec::new();
-    let seeds = || wanted.seeds.clone();
-    let all = CASES.iter().flat_map(|case| LAYOUTS.map(|layouts| (case, layouts)));
-    for (case, layouts, seed) in all.flat_map(|(case, layouts)| seeds().map(move |seed| (case, layouts, seed))) {
-        let name = (case.model, case.cluster, layouts, seed);
-        let same = |record: &Record| match record {
-            Record::Single(one) => (one.model.as_str(), one.cluster.as_str(), one.layouts, one.seed) == name,
-            Record::Run { .. } => false,
-        };
-        if known.iter().any(same) {
-            continue;
-        }
-        let Some(comparison) = case.compare(layouts, seed, wanted.threads)? else { continue };
-        let (model, cluster, gain) = (case.model, case.cluster, comparison.gain());
-        told(&format!("{SINGLE} {model} on {cluster}, layouts ± {layouts}, seed {seed}: {gain:+.1} %"));
-        let record = Record::Single(comparison);
+    let is_answered = |question: &Question| {
+        known.iter().any(|record| matches!(record, Record::Single(one) if question.is_answered_by(one)))
+    };
+    let open: Vec<Question> =
+        questions(wanted.seeds.clone()).into_iter().filter(|question| !is_answered(question)).collect();
+    let answer = |question: &Question| {
+        let answer = question.answer()?;
+        let Comparison { model, cluster, course, world, rules, seed, .. } = &answer;
+        let (gain, ceiling) = (answer.gain(), answer.ceiling());
+        told(&format!(
+            "{SINGLE} {model} on {cluster}, {course}, {world}, {rules}, seed {seed}: {gain:+.1} of {ceiling:.1} %"
+        ));
+        let record = Record::Single(Box::new(answer));
         put(file, &record);
-        made.push(record);
-    }
-    Ok(made)
+        Ok(record)
+    };
+    run_in_parallel(&open, wanted.threads, &answer).into_iter().collect()
 }

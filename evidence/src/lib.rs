@@ -5,7 +5,7 @@
 //! time of its rounds; runs share nothing and go in parallel.
 //!
 //! Read [`workload`] (what comes), [`demo`] (the day of `headway up --demo`), [`recipe`] (what a job trains), [`contender`] (who decides, and what jobs allow), [`run`] (one run),
-//! [`measure`] (what it came to), [`table`] (side by side); [`study`] and [`single`] (the questions of the report), [`report`] (their answers),
+//! [`measure`] (what it came to), [`table`] (side by side); [`study`] (the questions of the report), [`report`] (their answers), [`single`] (what a job that follows its noise gains, on a page of its own),
 //! [`gather`] (all of it).
 
 pub mod cluster;

@@ -8,7 +8,7 @@ use crate::document::Document;
 use crate::measure::{Column, Measure, measures};
 use crate::plot::{Bars, Curves, PlotError};
 use crate::run::Outcome;
-use crate::single::{Comparison, LAYOUTS};
+use crate::single::Comparison;
 use crate::study::{Study, studies};
 use crate::table::{contenders, over_seeds, values};
 
@@ -17,7 +17,7 @@ use crate::table::{contenders, over_seeds, values};
 #[serde(rename_all = "snake_case")]
 pub enum Record {
     Run { study: String, world: String, outcome: Box<Outcome> },
-    Single(Comparison),
+    Single(Box<Comparison>),
 }
 
 /// Columns of the tables, by what they tell of.
@@ -62,16 +62,6 @@ pub fn document(records: &[Record], command: &str) -> Result<Document, PlotError
         if !outcomes.is_empty() {
             of_study(&mut document, &study, &outcomes)?;
         }
-    }
-    let single: Vec<&Comparison> = records
-        .iter()
-        .filter_map(|record| match record {
-            Record::Single(comparison) => Some(comparison),
-            Record::Run { .. } => None,
-        })
-        .collect();
-    if !single.is_empty() {
-        of_single_jobs(&mut document, &single)?;
     }
     Ok(document)
 }
@@ -264,75 +254,6 @@ fn of_worlds(document: &mut Document, study: &Study, outcomes: &[(&str, &Outcome
         ratios(worlds, mean_time)?,
     );
     Ok(())
-}
-
-fn of_single_jobs(document: &mut Document, single: &[&Comparison]) -> Result<(), PlotError> {
-    document.heading(2, "A single job at fixed GPUs");
-    document.paragraph(
-        "Does a batch that follows the noise beat the best batch that stays, as COPUS reports (arXiv 2604.26687: 3.9 to 8.0 % on average over its \
-         fastest baseline)? The noise scale rises from 1/32 of the reference batch B₀ by 8 B₀, half of it within the first quarter of the run's tokens; \
-         every fixed batch has the best layout the model finds for it, and may learn of better ones; the same truth, the same starts. Hours to the target in true reference tokens, which the targets count here. \
-         Gain: how much longer the best fixed batch takes. A fixed batch is known to be the best only afterwards.",
-    );
-    for layouts in LAYOUTS {
-        let these: Vec<&Comparison> = single.iter().copied().filter(|one| one.layouts == layouts).collect();
-        let Some(first) = these.first() else { continue };
-        let (headers, rows, gains) = singles(&these, first);
-        document.heading(
-            3,
-            match layouts {
-                0.0 => "Layouts as the model has them".to_owned(),
-                _ => format!("Each layout off by a factor of its own (± {:.0} %)", 100.0 * layouts),
-            },
-        );
-        document.table(headers, rows);
-        let name = format!("single-gain-{:.0}", 100.0 * layouts);
-        let caption = "Gain of a followed batch over the best fixed one (model, nodes of 8 H100, GB/s per GPU where it is not the usual)";
-        document.figure(name, caption, gains?);
-    }
-    Ok(())
-}
-
-/// Headers, a row per case, and the gains as a plot.
-type Singles = (Vec<String>, Vec<Vec<String>>, Result<String, PlotError>);
-
-fn singles(single: &[&Comparison], first: &Comparison) -> Singles {
-    let mut cases: Vec<(&str, &str)> = Vec::new();
-    for case in single.iter().map(|one| (one.model.as_str(), one.cluster.as_str())) {
-        if !cases.contains(&case) {
-            cases.push(case);
-        }
-    }
-    let mut rows = Vec::new();
-    let (mut groups, mut gains) = (Vec::new(), Vec::new());
-    for (model, cluster) in cases {
-        let these: Vec<&&Comparison> =
-            single.iter().filter(|one| (one.model.as_str(), one.cluster.as_str()) == (model, cluster)).collect();
-        let mean = |of: &dyn Fn(&Comparison) -> Option<f64>| {
-            over_seeds(&these.iter().filter_map(|one| of(one)).collect::<Vec<f64>>()).0
-        };
-        let fixed = |name: &str| mean(&|one: &Comparison| Some(one.fixed.iter().find(|(known, _)| known == name)?.1));
-        let gain: Vec<f64> = these.iter().map(|one| one.gain()).collect();
-        let best: Vec<&str> = these.iter().filter_map(|one| Some(one.best()?.0.as_str())).collect();
-        let mut row = vec![model.to_owned(), cluster.to_owned()];
-        row.extend(first.fixed.iter().map(|(name, _)| match fixed(name) {
-            0.0 => "–".to_owned(),
-            hours => format!("{hours:.2}"),
-        }));
-        row.push(format!("{:.2}", mean(&|one| Some(one.followed))));
-        row.push(best.join(", "));
-        row.push(written(&gain, 1));
-        row.push(format!("{:.1}", mean(&|one| Some(one.restarts))));
-        rows.push(row);
-        let size = model.rsplit('-').next().unwrap_or(model);
-        groups.push(format!("{size} {}", cluster.trim_start_matches("H100x8=")));
-        gains.push(over_seeds(&gain));
-    }
-    let mut headers = vec!["model".to_owned(), "cluster".to_owned()];
-    headers.extend(first.fixed.iter().map(|(name, _)| format!("{name} B₀")));
-    headers.extend(["followed", "best fixed", "gain %", "restarts"].map(str::to_owned));
-    let bars = Bars { y: "gain %", groups, series: vec![("over the best fixed batch".into(), gains)] };
-    (headers, rows, bars.svg())
 }
 
 #[cfg(test)]

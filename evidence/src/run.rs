@@ -4,11 +4,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use headway_emulation::{Nature, Seed, Training, Workload as Truth};
+use headway_planner::Policy;
 use headway_sim::{Failure, HiddenWorld, Oversight, Report, Scenario, SimJob, simulate_watched};
 use headway_types::spec::{Elasticity, Precision};
 use headway_types::{JobSpec, Seconds};
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::Cluster;
 use crate::contender::Contender;
 use crate::measure::{Measure, measure};
 use crate::watch::{Watch, cpu_seconds};
@@ -92,14 +94,23 @@ pub fn run_all(
     threads: usize,
     done: &(dyn Fn(&Outcome) + Sync),
 ) -> Result<Vec<Outcome>, TrialError> {
+    let one = |trial: &Trial<'_>| {
+        let result = run(trial, settings);
+        result.iter().for_each(done);
+        result
+    };
+    run_in_parallel(trials, threads, &one).into_iter().collect()
+}
+
+/// Runs each item on one of so many threads; the answers are in the order of the items.
+pub(crate) fn run_in_parallel<T: Sync, R: Send>(items: &[T], threads: usize, run: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, Result<Outcome, TrialError>)>> = Mutex::new(Vec::new());
+    let results: Mutex<Vec<(usize, R)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
-                while let Some((at, trial)) = take(trials, &next) {
-                    let result = run(trial, settings);
-                    result.iter().for_each(done);
+                while let Some((at, item)) = take(items, &next) {
+                    let result = run(item);
                     // A poisoned list is still a list: who panicked ends the scope.
                     results.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((at, result));
                 }
@@ -111,9 +122,9 @@ pub fn run_all(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn take<'a, 'b>(trials: &'b [Trial<'a>], next: &AtomicUsize) -> Option<(usize, &'b Trial<'a>)> {
+fn take<'b, T>(items: &'b [T], next: &AtomicUsize) -> Option<(usize, &'b T)> {
     let at = next.fetch_add(1, Ordering::Relaxed);
-    trials.get(at).map(|trial| (at, trial))
+    items.get(at).map(|item| (at, item))
 }
 
 fn run(trial: &Trial<'_>, settings: &Settings) -> Result<Outcome, TrialError> {
@@ -134,23 +145,37 @@ fn run(trial: &Trial<'_>, settings: &Settings) -> Result<Outcome, TrialError> {
 
 fn scenario(trial: &Trial<'_>, settings: &Settings) -> Scenario {
     let Trial { workload, contender, .. } = trial;
-    let mut scenario = Scenario::empty(trial.seed, &[]);
-    scenario.nodes = workload.cluster.shapes();
-    scenario.jobs = workload.jobs.iter().map(|job| sim_job(job, contender, workload, settings)).collect();
-    for (job, owner) in scenario.jobs.iter_mut().zip(&workload.site.owners) {
+    let mut jobs: Vec<SimJob> = workload.jobs.iter().map(|job| sim_job(job, contender, workload, settings)).collect();
+    for (job, owner) in jobs.iter_mut().zip(&workload.site.owners) {
         (job.spec.project, job.spec.priority) = (owner.project.clone(), owner.priority);
     }
+    let mut scenario = scenario_of(trial.seed, &workload.cluster, jobs, &contender.policy, settings);
     scenario.script = workload.site.acts.clone();
-    scenario.policy.objective = contender.policy.clone();
+    scenario.horizon = workload.arrivals + settings.patience;
+    scenario
+}
+
+/// A policy on jobs in the world of the settings; all of them have come when it begins.
+pub(crate) fn scenario_of(
+    seed: u64,
+    cluster: &Cluster,
+    jobs: Vec<SimJob>,
+    policy: &Policy,
+    settings: &Settings,
+) -> Scenario {
+    let mut scenario = Scenario::empty(seed, &[]);
+    scenario.nodes = cluster.shapes();
+    scenario.jobs = jobs;
+    scenario.policy.objective = policy.clone();
     scenario.policy.round_every = settings.round_every;
     // Few heartbeats: a silent node is one that a mishap has silenced.
     scenario.config.lease = Seconds(300.0);
     scenario.config.reconcile_every = Seconds(30.0);
     scenario.config.restart_prior = headway_planner::Downtime::RESTART;
-    scenario.horizon = workload.arrivals + settings.patience;
+    scenario.horizon = settings.patience;
     scenario.oversight = Oversight::Light;
     scenario.hidden = HiddenWorld {
-        seed: settings.fleet.as_deref().map_or(Seed(trial.seed), Seed::of),
+        seed: settings.fleet.as_deref().map_or(Seed(seed), Seed::of),
         nature: settings.nature,
         report_every: settings.report_every,
         mishaps: settings.mishaps,
@@ -163,7 +188,7 @@ fn sim_job(job: &Job, contender: &Contender, workload: &Workload, settings: &Set
     let hidden = match &job.kind {
         Kind::Opaque => Truth::Opaque { duration: job.duration },
         Kind::Training(recipe) => {
-            Truth::Training(Training { shape: recipe.shape, precision: Precision::Bf16, noise: recipe.noise })
+            Truth::Training(Training { shape: recipe.shape, precision: Precision::Bf16, noise: recipe.noise.into() })
         }
     };
     SimJob {

@@ -55,7 +55,7 @@ fn history(seed: u64, cliff: Option<Cliff>, reports: Seconds) -> (Report, Times)
         runs: Seconds(0.0),
         startup: Seconds(0.0),
         cancelled_after: None,
-        hidden: Some(Workload::Training(Truth { shape, precision: Precision::Bf16, noise })),
+        hidden: Some(Workload::Training(Truth { shape, precision: Precision::Bf16, noise: noise.into() })),
     }];
     let nature = Nature { cliff, ..Nature::GENTLE };
     scenario.hidden = HiddenWorld { seed: Seed(seed), nature, report_every: reports, mishaps: 0.0 };

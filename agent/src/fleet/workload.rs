@@ -25,11 +25,11 @@ pub(super) fn read(fleet: Seed, order: &LaunchOrder) -> Result<Workload, String>
         };
         return Ok(Workload::Opaque { duration });
     };
-    let noise = match variable("HEADWAY_EMULATED_NOISE")? {
+    let noise: GradientNoise = match variable("HEADWAY_EMULATED_NOISE")? {
         Some(text) => text.parse().map_err(|error| format!("HEADWAY_EMULATED_NOISE: {error}"))?,
         None => GradientNoise::hidden(seed, order.reference_batch.unwrap_or(Sequences(configuration.global_batch.0))),
     };
-    Ok(Workload::Training(Training { shape, precision, noise }))
+    Ok(Workload::Training(Training { shape, precision, noise: noise.into() }))
 }
 
 fn seconds(text: &str) -> Result<Seconds, String> {
@@ -62,7 +62,7 @@ mod tests {
         let order = LaunchOrder { model: Some(model), ..order(&[("HEADWAY_EMULATED_NOISE", "8,64,2000")], true) };
         let Workload::Training(training) = read(Seed(1), &order).unwrap() else { panic!("opaque") };
         assert_eq!((training.shape, training.precision), model);
-        assert_eq!(training.noise, "8,64,2000".parse().unwrap());
+        assert_eq!(training.noise, "8,64,2000".parse::<GradientNoise>().unwrap().into());
     }
 
     #[test]

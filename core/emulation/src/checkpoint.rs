@@ -25,8 +25,14 @@ pub fn bytes(shape: &ModelShape) -> f64 {
 
 /// Seconds one save takes.
 pub fn duration(random: &mut Random, shape: &ModelShape, nodes: NodeCount) -> Seconds {
+    Seconds(random.around(median_duration(shape, nodes).0, SPREAD))
+}
+
+/// Seconds that half of all saves take at most.
+#[must_use]
+pub fn median_duration(shape: &ModelShape, nodes: NodeCount) -> Seconds {
     let rate = (WRITE_PER_NODE * f64::from(nodes.0.max(1))).min(WRITE_SHARED);
-    Seconds(random.around(FIXED + bytes(shape) / rate, SPREAD))
+    Seconds(FIXED + bytes(shape) / rate)
 }
 
 /// Whether one save fails. `failures`: times the ordinary rate.

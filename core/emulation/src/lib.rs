@@ -25,7 +25,7 @@ pub use headway_goodput::of_gang;
 pub use linear::Linear;
 pub use mishap::{Mishap, MishapRates, Mishaps};
 pub use nature::{Cliff, Nature};
-pub use noise::GradientNoise;
+pub use noise::{GradientNoise, NoiseCourse, NoiseTrack};
 pub use progress::{Progress, Worth};
 pub use random::{Random, Seed};
 pub use run::{Hearing, Run, RunEvent, Said, Setting};

@@ -35,6 +35,8 @@ pub struct Nature {
     pub start_spread: f64,
     /// Times the ordinary rate of failed saves.
     pub failures: f64,
+    /// Share of a restart (save, start and load) that a change of layout in the running processes takes. `None`: scripts restart for it.
+    pub live_layouts: Option<f64>,
 }
 
 impl Nature {
@@ -51,6 +53,7 @@ impl Nature {
         starts: 1.0,
         start_spread: 0.15,
         failures: 1.0,
+        live_layouts: None,
     };
 
     /// What evidence is gathered in: every job and every layout of it has its own factor, efficiency follows another critical batch than the gradients

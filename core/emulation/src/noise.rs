@@ -22,6 +22,66 @@ pub struct GradientNoise {
     pub half: f64,
 }
 
+/// φ by how far training has come, whichever batches it took to get there: measured, or drawn by a formula.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NoiseTrack {
+    /// Shares of the run at which a part of it ends, ascending, and φ during it in any unit. The last holds beyond its end.
+    pub parts: &'static [(f64, f64)],
+    /// Sequences in one unit of φ.
+    pub scale: f64,
+    /// Length of the run in noise-free steps ([`crate::Progress::steps`]).
+    pub steps: f64,
+}
+
+impl NoiseTrack {
+    /// Returns φ in sequences after so many noise-free steps, and the step at which it changes.
+    #[must_use]
+    pub fn part(&self, steps: f64) -> (f64, f64) {
+        let next = self.parts.partition_point(|(end, _)| end * self.steps <= steps);
+        match (self.parts.get(next), self.parts.last()) {
+            (Some((end, phi)), _) => (phi * self.scale, end * self.steps),
+            (None, Some((_, phi))) => (phi * self.scale, f64::INFINITY),
+            (None, None) => (0.0, f64::INFINITY),
+        }
+    }
+}
+
+/// How a job's noise scale goes over its training.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NoiseCourse {
+    /// By the sequences seen.
+    Rising(GradientNoise),
+    /// By what they were worth.
+    Along(NoiseTrack),
+}
+
+impl From<GradientNoise> for NoiseCourse {
+    fn from(noise: GradientNoise) -> Self {
+        Self::Rising(noise)
+    }
+}
+
+impl NoiseCourse {
+    /// Noise scale in sequences after this many samples and noise-free steps.
+    #[must_use]
+    pub fn noise_scale(&self, samples: Sequences, steps: f64) -> f64 {
+        match self {
+            Self::Rising(noise) => noise.noise_scale(samples),
+            Self::Along(track) => track.part(steps).0,
+        }
+    }
+
+    /// Returns the course with another scale of φ.
+    pub(crate) fn times(self, factor: f64) -> Self {
+        match self {
+            Self::Rising(GradientNoise { start, growth, half }) => {
+                Self::Rising(GradientNoise { start: start * factor, growth: growth * factor, half })
+            }
+            Self::Along(track) => Self::Along(NoiseTrack { scale: track.scale * factor, ..track }),
+        }
+    }
+}
+
 /// Why a text is no noise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not phi0,phimax,s0")]
@@ -49,8 +109,7 @@ impl GradientNoise {
         self.start + self.growth * samples / (samples + self.half)
     }
 
-    /// Mean raw squares over `steps` steps with unit true gradient: |G_b|² = 1 + φ/b (McCandlish et al. 2018, eq. A.2).
-    /// `None` where a step is one small batch.
+    /// Returns what a worker measures after this many samples.
     pub fn measure(
         &self,
         random: &mut Random,
@@ -58,24 +117,29 @@ impl GradientNoise {
         samples: Sequences,
         steps: u32,
     ) -> Option<NoiseSample> {
-        let big_batch = configuration.global_batch.0 as f64;
-        let Layout { dp: replicas, execution, .. } = configuration.layout;
-        let by_replica = replicas > 1 && execution.shares.are_even();
-        let small_batch = if by_replica { big_batch / f64::from(replicas) } else { configuration.micro_batch.0 as f64 };
-        if small_batch >= big_batch {
-            return None;
-        }
-        let phi = self.noise_scale(samples);
-        // Small batches of one step are averaged over replicas, steps over the report.
-        let spread = MEASUREMENT_ERROR / f64::from(steps.max(1)).sqrt();
-        let mut error = || 1.0 + spread * random.normal();
-        Some(NoiseSample {
-            small_sqr: (1.0 + phi / small_batch) * error(),
-            big_sqr: (1.0 + phi / big_batch) * error(),
-            small_batch,
-            big_batch,
-        })
+        measure(self.noise_scale(samples), random, configuration, steps)
     }
+}
+
+/// Mean raw squares over `steps` steps with unit true gradient: |G_b|² = 1 + φ/b (McCandlish et al. 2018, eq. A.2).
+/// `None` where a step is one small batch.
+pub fn measure(phi: f64, random: &mut Random, configuration: &Configuration, steps: u32) -> Option<NoiseSample> {
+    let big_batch = configuration.global_batch.0 as f64;
+    let Layout { dp: replicas, execution, .. } = configuration.layout;
+    let by_replica = replicas > 1 && execution.shares.are_even();
+    let small_batch = if by_replica { big_batch / f64::from(replicas) } else { configuration.micro_batch.0 as f64 };
+    if small_batch >= big_batch {
+        return None;
+    }
+    // Small batches of one step are averaged over replicas, steps over the report.
+    let spread = MEASUREMENT_ERROR / f64::from(steps.max(1)).sqrt();
+    let mut error = || 1.0 + spread * random.normal();
+    Some(NoiseSample {
+        small_sqr: (1.0 + phi / small_batch) * error(),
+        big_sqr: (1.0 + phi / big_batch) * error(),
+        small_batch,
+        big_batch,
+    })
 }
 
 impl FromStr for GradientNoise {
@@ -142,6 +206,22 @@ mod tests {
         let scales: Vec<f64> = (0..20).map(|at| noise.noise_scale(Sequences(at * 500_000))).collect();
         assert!(scales.is_sorted() && scales[19] > 1.5 * scales[0], "{scales:?}");
         assert!(loss(Sequences(1_000_000)) < loss(Sequences(1_000)));
+    }
+
+    #[test]
+    fn noise_along_a_track_follows_what_training_is_worth() {
+        let track = NoiseTrack { parts: &[(0.25, 1.0), (1.0, 3.0)], scale: 10.0, steps: 400.0 };
+        assert_eq!(
+            (track.part(0.0), track.part(99.0), track.part(100.0)),
+            ((10.0, 100.0), (10.0, 100.0), (30.0, 400.0))
+        );
+        assert_eq!(track.part(500.0), (30.0, f64::INFINITY));
+        let course = NoiseCourse::Along(track).times(2.0);
+        assert_eq!(course.noise_scale(Sequences(7), 0.0), 20.0);
+        assert_eq!(
+            NoiseCourse::from(GradientNoise { start: 5.0, growth: 0.0, half: 1.0 }).noise_scale(Sequences(7), 9.0),
+            5.0
+        );
     }
 
     #[test]

@@ -16,8 +16,8 @@ use headway_types::{
 
 use crate::checkpoint;
 use crate::nature::Nature;
-use crate::noise::loss;
-use crate::progress::{Progress, Worth};
+use crate::noise::{self, loss};
+use crate::progress::{Progress, Stretch, Worth};
 use crate::random::{Random, Seed};
 use crate::start::Start;
 use crate::step::{StepTruth, measured};
@@ -25,6 +25,8 @@ use crate::workload::{Training, Workload};
 
 /// From the decision to exit to the exit.
 const EXIT: Seconds = Seconds(0.5);
+/// The phase that a change of layout is reported as.
+const RESHARD: &str = "reshard_exchange";
 /// A new micro-batch rebuilds buffers in the running process; a new batch alone costs nothing.
 const MICRO_BATCH_CHANGE: Seconds = Seconds(2.0);
 /// Share of a step that a rank works rather than waits for others, and its relative deviation between ranks.
@@ -142,6 +144,7 @@ pub struct Run {
     start: Start,
     checkpoint_every: Seconds,
     failures: f64,
+    nature: Nature,
     random: Random,
     /// Longest stretch of steps that one report covers.
     pub report_every: Seconds,
@@ -222,6 +225,8 @@ enum Stage {
     },
     Changing {
         until: Timestamp,
+        /// How long another layout takes.
+        resharded: Option<Seconds>,
     },
     Leaving {
         at: Timestamp,
@@ -277,6 +282,7 @@ impl Run {
             start: Start::draw(&mut random, nature, gpus, nodes, state),
             checkpoint_every: order.checkpoint_every,
             failures: nature.failures,
+            nature: *nature,
             random,
             report_every: Seconds(10.0),
             step,
@@ -303,7 +309,7 @@ impl Run {
         let Work::Training { training, worth, now, .. } = &self.work else { return None };
         let batch = now.configuration.global_batch;
         let tokens = batch.tokens(training.shape.seq_len).0;
-        Some(tokens * worth.efficiency(self.samples, batch) / now.step_time.0)
+        Some(tokens * worth.efficiency(self.samples, self.progress, batch) / now.step_time.0)
     }
 
     /// When to send `Tick`.
@@ -313,7 +319,7 @@ impl Run {
             Stage::Starting { until }
             | Stage::Working { until }
             | Stage::Saving { until, .. }
-            | Stage::Changing { until } => Some(until),
+            | Stage::Changing { until, .. } => Some(until),
             Stage::Leaving { at, .. } => Some(at),
             Stage::Stepping { since, steps, per_step } => Some(since + per_step * f64::from(steps)),
             Stage::Gathering | Stage::Broken | Stage::Hung | Stage::Gone => None,
@@ -380,8 +386,9 @@ impl Run {
     fn configure(&mut self, now: Timestamp, revision: u64, configuration: Configuration) {
         let Work::Training { now: at, .. } = &self.work else { return };
         let newest = self.wanted.change.map_or(at.revision, |(revision, _)| revision);
-        // A layout takes a new generation.
-        if revision > newest && configuration.layout == at.configuration.layout {
+        // Another layout takes a new generation, unless the script changes it in its processes.
+        let able = configuration.layout == at.configuration.layout || self.nature.live_layouts.is_some();
+        if revision > newest && able {
             self.wanted.change = Some((revision, configuration));
             self.cut(now);
         }
@@ -410,8 +417,9 @@ impl Run {
             Stage::Starting { .. } => match &self.work {
                 Work::Opaque { duration } => self.stage = Stage::Working { until: now + *duration },
                 Work::Training { .. } => {
-                    let capabilities = Capabilities { batch: Flexibility::Live, layout: Flexibility::Restart };
-                    said.push(Said::Hello { capabilities });
+                    let live = self.nature.live_layouts.is_some();
+                    let layout = if live { Flexibility::Live } else { Flexibility::Restart };
+                    said.push(Said::Hello { capabilities: Capabilities { batch: Flexibility::Live, layout } });
                     self.saved_at = now;
                     self.step_on(now);
                 }
@@ -441,7 +449,10 @@ impl Run {
                     None => self.boundary(now, said),
                 }
             }
-            Stage::Changing { .. } => self.boundary(now, said),
+            Stage::Changing { resharded, .. } => {
+                said.extend(resharded.map(|took| Said::Phases { phases: [(RESHARD.to_owned(), took)].into() }));
+                self.boundary(now, said);
+            }
             Stage::Leaving { complete, .. } => {
                 self.stage = Stage::Gone;
                 said.push(Said::Exited { complete });
@@ -473,8 +484,18 @@ impl Run {
             let memory = truth.memory(&training.shape, training.precision, device, &configuration);
             *now = Now { revision, configuration, step_time, memory };
         }
-        let pause = if tier == Some(Tier::MicroBatch) { MICRO_BATCH_CHANGE } else { Seconds(0.0) };
-        self.stage = Stage::Changing { until: time + pause };
+        let resharded = (tier == Some(Tier::Layout)).then(|| self.layout_change());
+        let live = if tier == Some(Tier::MicroBatch) { MICRO_BATCH_CHANGE } else { Seconds(0.0) };
+        self.stage = Stage::Changing { until: time + resharded.unwrap_or(live), resharded };
+    }
+
+    /// Draws how long a change of layout in the running processes takes: a share of a save and a start that loads it.
+    fn layout_change(&mut self) -> Seconds {
+        let Work::Training { training, spread, .. } = &self.work else { return Seconds(0.0) };
+        let state = checkpoint::bytes(&training.shape);
+        let save = checkpoint::duration(&mut self.random, &training.shape, spread.nodes);
+        let start = Start::draw(&mut self.random, &self.nature, spread.gpus, spread.nodes, state);
+        (save + start.total()) * self.nature.live_layouts.unwrap_or(1.0)
     }
 
     /// Begins the next stretch. The first is one step, so that it is seen soon.
@@ -499,9 +520,12 @@ impl Run {
         let consumed = Sequences(configuration.global_batch.0 * u64::from(steps));
         self.step += u64::from(steps);
         self.samples += consumed;
-        let tokens = consumed.tokens(training.shape.seq_len);
-        self.progress = worth.after(self.progress, self.samples, configuration.global_batch, tokens.0);
-        let noise = training.noise.measure(&mut self.random, &configuration, self.samples, steps);
+        let seq_len = training.shape.seq_len;
+        let (batch, samples) = (configuration.global_batch, self.samples);
+        let stretch = Stretch { batch, consumed, samples, seq_len: f64::from(seq_len) };
+        self.progress = worth.after(self.progress, stretch);
+        let phi = training.noise.noise_scale(self.samples, self.progress.steps);
+        let noise = noise::measure(phi, &mut self.random, &configuration, steps);
         said.push(Said::Steps {
             report: Box::new(StepReport {
                 job: self.job,
@@ -509,7 +533,7 @@ impl Run {
                 step: self.step,
                 steps,
                 samples_seen: self.samples,
-                tokens,
+                tokens: consumed.tokens(seq_len),
                 duration: per_step * f64::from(steps),
                 configuration,
                 loss: Some(loss(self.samples)),

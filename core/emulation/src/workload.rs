@@ -4,7 +4,7 @@ use headway_types::spec::Precision;
 use headway_types::{ModelShape, Seconds};
 
 use crate::nature::Nature;
-use crate::noise::GradientNoise;
+use crate::noise::NoiseCourse;
 use crate::random::{Random, Seed};
 
 /// Median and spread (of the logarithm) of a drawn duration: half an hour, most between ten minutes and an hour and a
@@ -24,15 +24,14 @@ pub enum Workload {
 pub struct Training {
     pub shape: ModelShape,
     pub precision: Precision,
-    pub noise: GradientNoise,
+    pub noise: NoiseCourse,
 }
 
 impl Training {
     /// As its gradients show it: their noise is off the true one by a factor of the job's.
     pub(crate) fn showing(self, job: Seed, nature: &Nature) -> Self {
         let off = Random::new(job.about(b"shown")).around(1.0, nature.noise);
-        let GradientNoise { start, growth, half } = self.noise;
-        Self { noise: GradientNoise { start: start * off, growth: growth * off, half }, ..self }
+        Self { noise: self.noise.times(off), ..self }
     }
 }
 

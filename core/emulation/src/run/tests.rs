@@ -27,7 +27,7 @@ fn order(resume: Option<CheckpointRef>) -> LaunchOrder {
 
 fn workload() -> Workload {
     let noise = GradientNoise::hidden(Seed(1), Sequences(64));
-    Workload::Training(Training { shape: llama2_7b(), precision: Precision::Bf16, noise })
+    Workload::Training(Training { shape: llama2_7b(), precision: Precision::Bf16, noise: noise.into() })
 }
 
 fn run_of(seed: u64, workload: Workload, resume: Option<CheckpointRef>, failures: f64) -> Run {
@@ -42,6 +42,53 @@ fn run_of(seed: u64, workload: Workload, resume: Option<CheckpointRef>, failures
         progress: Progress::default(),
     };
     Run::new(&setting).unwrap()
+}
+
+/// A script that takes layouts in its processes, at this share of a restart.
+fn live(share: f64) -> Run {
+    let order = order(None);
+    let nature = Nature { live_layouts: Some(share), start_spread: 0.0, ..Nature::GENTLE };
+    let setting = Setting {
+        seed: Seed(1),
+        job: Seed(2),
+        nature,
+        order: &order,
+        class: &class("H100-80G", 8),
+        workload: workload(),
+        progress: Progress::default(),
+    };
+    let mut run = Run::new(&setting).unwrap();
+    run.handle(Timestamp(0), RunEvent::Begin);
+    run
+}
+
+#[test]
+fn another_layout_in_the_running_processes_takes_its_share_of_a_restart() {
+    let other = || {
+        let layout = Layout { dp: 1, tp: 8, pp: 1, ..Layout::single() };
+        Configuration { layout, ..configuration(1, 64) }
+    };
+    let change = |run: &mut Run| {
+        let (at, said) = until(run, is_steps);
+        run.handle(at, RunEvent::Configure { revision: 2, configuration: other() });
+        let (changed, _) = until(run, |said| matches!(said, Said::Phases { phases } if phases.contains_key(RESHARD)));
+        (said, changed.since(at).0)
+    };
+    let (said, whole) = change(&mut live(1.0));
+    let hello = Capabilities { batch: Flexibility::Live, layout: Flexibility::Live };
+    assert_eq!(said[0], Said::Hello { capabilities: hello });
+    let mut run = live(0.2);
+    let (_, part) = change(&mut run);
+    assert!(whole > 60.0 && (part / whole - 0.2).abs() < 0.05, "{part} of {whole}");
+    let (_, said) = until(&mut run, is_steps);
+    assert_eq!(steps_of(&said)[0].configuration, other());
+
+    // A script that restarts for it keeps its layout.
+    let mut rigid = training();
+    let (at, _) = until(&mut rigid, is_steps);
+    rigid.handle(at, RunEvent::Configure { revision: 2, configuration: other() });
+    let (_, said) = until(&mut rigid, is_steps);
+    assert_eq!(steps_of(&said)[0].configuration, configuration(1, 64));
 }
 
 fn training() -> Run {
