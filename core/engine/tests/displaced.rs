@@ -40,6 +40,20 @@ fn a_displaced_job_counts_it_and_knows_by_whom_and_what_it_lost() {
 }
 
 #[test]
+fn the_next_round_knows_for_whom_a_job_is_being_stopped() {
+    let (mut cluster, first, urgent) = displaced();
+    let (_, input) = cluster.submit_unplanned(vec![rigid("third", 4)]);
+    let of = |job: JobId| input.jobs.iter().find(|one| one.job == job).unwrap();
+    let (stopped, served) = (of(first), of(urgent));
+    let gpus = served.current.as_ref().map(|one| one.placement.gpus());
+    assert_eq!(gpus, Some(GpuCount(4)), "a third job has to gain more than this one loses");
+    assert_eq!(stopped.current, None);
+    assert_eq!(stopped.claim.restarts, 1, "a preemption is a move in all that bounds moves");
+    assert!(stopped.claim.since_move.is_some());
+    assert_eq!(cluster.jobs[&first].moved_at.len(), 1);
+}
+
+#[test]
 fn what_a_failure_loses_is_counted_and_nobody_is_named() {
     let mut cluster = Cluster::new(&[4]);
     let job = cluster.submit(rigid("first", 4));

@@ -97,6 +97,7 @@ pub(crate) fn work(of: &Options<'_>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use headway_types::spec::Priority;
     use headway_types::{GpuSeconds, NodeSlice, Placement, Tokens};
 
     use super::*;
@@ -138,6 +139,30 @@ mod tests {
         assert!(found[0] > found[1], "{found:?}");
         let found = urgencies_of(vec![running(1.2e9), with(2, 1e9)], 0.9);
         assert!(found[0] < found[1], "{found:?}");
+    }
+
+    #[test]
+    fn a_long_job_of_low_priority_is_no_cheaper_to_disturb_than_a_short_one_of_high() {
+        let gpus = |of: std::ops::Range<usize>| node(1, "alpha", 8).gpus[of].to_vec();
+        let placed =
+            |of| Placement::try_new(vec![NodeSlice { node: node_id(1), gpus: gpus(of) }]).expect("a placement");
+        let running = |number, left, priority, of| PlanJob {
+            current: Some(bare(placed(of))),
+            priority: Priority(priority),
+            ..with(number, left)
+        };
+        let input =
+            round(vec![node(1, "alpha", 8)], vec![running(1, 9e11, 25, 0..2), running(2, 1e9, 75, 2..4), with(3, 1e8)]);
+        let (cluster, tree) = (Cluster::new(&input), Tree::new(&input.projects));
+        let round = Round::new(&input, &cluster, &tree);
+        let mut curves = CurveCache::new();
+        let mut options: Vec<_> = input.jobs.iter().map(|job| candidate::options(&round, job, &mut curves)).collect();
+        weigh(&round, &mut options);
+        let (long, short) = (&options[0], &options[1]);
+        assert!(long.urgency < 0.9 * short.urgency, "{} {}", long.urgency, short.urgency);
+        assert!((long.move_penalty - short.move_penalty).abs() < 1e-9 && long.move_penalty > 0.0);
+        let charges = |of: &Options<'_>| of.candidates.iter().map(|one| (one.charge * 1e9) as i64).collect::<Vec<_>>();
+        assert_eq!(charges(long), charges(short));
     }
 
     #[test]
