@@ -30,6 +30,19 @@ fact_worker_and_server_have_one_version() {
     [ -n "$worker" ] && [ "$worker" = "$server" ] || { echo "the worker is $worker, the server $server"; return 1; }
 }
 
+# A server that has applied a migration does not start with another of its number.
+fact_no_migration_that_was_published_changes() {
+    (cd "$root/migrations" && sha256sum --check --quiet "$root/scripts/tests/migrations.sha256") ||
+        { echo "restore it and add a new migration (of a new one: cd migrations && sha256sum NAME >>../scripts/tests/migrations.sha256)"; return 1; }
+    local named
+    named=$(awk '{print $2}' "$root/scripts/tests/migrations.sha256" | sort)
+    [ "$named" = "$(cd "$root/migrations" && ls -- *.sql | sort)" ] || { echo "a migration has no checksum, or is gone"; return 1; }
+}
+
+fact_the_worker_has_the_notices_of_the_repository() {
+    cmp "$root/NOTICE" "$root/worker/NOTICE"
+}
+
 # What a page names as shown by a test, `file::test`, and the files that it names.
 fact_pages_of_promises_name_tests_and_files_that_exist() {
     local page named file test
